@@ -1,0 +1,374 @@
+"""The `wattune` command: argument parsing and printing; every answer is computed elsewhere.
+
+Handlers import what they need when they run, so that `wattune --help` and `wattune choose` stay fast and need the
+standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from wattune import __version__
+from wattune.core.errors import InputError, WattuneError
+from wattune.core.settings import setting_label
+
+DEFAULT_GOVERNOR = "models/governor.json"
+
+
+def _out(text: str) -> None:
+    """Results go to stdout; everything else is logged to stderr."""
+    sys.stdout.write(text + "\n")
+
+
+def _out_json(document: Any) -> None:
+    _out(json.dumps(document, indent=2, allow_nan=False))
+
+
+def _clock(setting: float | str) -> str:
+    return setting_label(setting) if isinstance(setting, str) else f"{setting_label(setting)} MHz"
+
+
+# --- choose and explain ---------------------------------------------------------------------------------------------
+
+
+def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="model id of the catalogue, e.g. bert-base")
+    parser.add_argument("--task", help="task id of the catalogue, e.g. mnli")
+    parser.add_argument("--batch-size", type=int, help="examples per step")
+    parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="arithmetic of the training")
+    parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
+    parser.add_argument("--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent")
+    parser.add_argument("--features", type=Path, metavar="FILE", help="JSON file of feature values; flags override it")
+    parser.add_argument("--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s")
+    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def _load_governor(where: str) -> Any:
+    from wattune.core.governor import parse_governor
+    from wattune.io import read_text
+
+    if "://" in where or where.startswith("models:"):
+        import tempfile
+
+        from wattune.tracking.pull import pull
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "governor.json"
+            pull(where, path)
+            return parse_governor(path.read_text())
+    return parse_governor(read_text(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`."))
+
+
+def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the user said, and what the catalogue knows of the model and task beside it."""
+    from wattune.core.features import FEATURES
+    from wattune.io import read_json
+    from wattune.workloads.catalogue import catalogue_features
+
+    given: dict[str, Any] = {}
+    if args.features is not None:
+        document = read_json(args.features, "The feature file")
+        if not isinstance(document, dict):
+            raise InputError(f"{args.features} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.')
+        for name, value in document.items():
+            if name not in FEATURES:
+                raise InputError(f"'{name}' in {args.features} is not a feature.", f"Known: {', '.join(FEATURES)}.")
+            kind = FEATURES[name].kind
+            good = isinstance(value, str) if kind == "category" else _is_number(value)
+            if value is not None and not good:
+                raise InputError(f"Feature '{name}' in {args.features} is {value!r}.", f"A {kind} was expected.")
+        given.update({name: value for name, value in document.items() if value is not None})
+    for name, value in (("seq_len", args.seq_len), ("gpu_util_ref_pct", args.gpu_util), ("batch_size", args.batch_size)):
+        if value is not None:
+            if not (_is_number(value) and value >= 0):
+                raise InputError(f"{name} is {value}.", "A number of at least 0 was expected.")
+            given[name] = float(value)
+    known = catalogue_features(args.model, args.task)
+    if not given and not known:
+        raise InputError(
+            "No workload was given.",
+            "A model and a task, or features, were expected.",
+            "For example `wattune choose --model bert-base --task mnli`.",
+        )
+    named = {"model": ("family", "layers", "hidden", "params_m"), "task": ("seq_len",)}
+    stated = {name for flag, names in named.items() if getattr(args, flag) for name in names}
+    assumed = {name: value for name, value in known.items() if name not in given and name not in stated}
+    for name, value in known.items():
+        given.setdefault(name, value)
+    return given, assumed
+
+
+def _is_number(value: object) -> bool:
+    import math
+
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _choose(args: argparse.Namespace) -> int:
+    governor = _load_governor(args.governor)
+    given, from_catalogue = _given_features(args)
+    decision = governor.decide(given)
+    asked = {feature.name for feature in governor.features}
+    assumed = {name: value for name, value in from_catalogue.items() if name in asked} | decision.assumed
+    if args.command == "explain":
+        return _explain(governor, decision, assumed)
+    if args.json:
+        _out_json(
+            {
+                "mhz": decision.setting,
+                "rule": decision.rule,
+                "expected_saving_pct": decision.expected_saving_pct,
+                "expected_slowdown_pct": decision.expected_slowdown_pct,
+                "in_range": decision.in_range,
+                "out_of_range": list(decision.out_of_range),
+                "abstained": decision.abstained,
+                "assumed": assumed,
+                "governor": governor.digest,
+                "provenance": governor.provenance,
+            }
+        )
+        return 0
+    _out(f"{_clock(decision.setting)}  ({decision.rule})")
+    _out(_expectation(governor, decision))
+    _say_caveats(governor, decision, assumed)
+    return 0
+
+
+def _expectation(governor: Any, decision: Any) -> str:
+    if decision.expected_saving_pct is None:
+        return "Saving against MAXN: unknown (the training data have no MAXN baseline)."
+    slowdown = decision.expected_slowdown_pct
+    time = "time unknown" if slowdown is None else f"{slowdown:+.1f} % time"
+    return (
+        f"Expected against MAXN: {decision.expected_saving_pct:.1f} % less energy, {time}"
+        f" (mean of the training workloads in this leaf; {governor.provenance})."
+    )
+
+
+def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
+    if not decision.in_range:
+        _out(f"Outside what the governor was trained on: {', '.join(decision.out_of_range)}.")
+    if assumed:
+        _out("Assumed: " + ", ".join(f"{name} = {value}" for name, value in sorted(assumed.items())) + ".")
+    _out(f"Governor {governor.digest[:12]} for {governor.board}, provenance: {governor.provenance}.")
+
+
+def _explain(governor: Any, decision: Any, assumed: dict[str, Any]) -> int:
+    _out(f"Policy {governor.policy} for {governor.board} in mode {governor.power_mode}, {governor.provenance}:\n")
+    _out(governor.tree.text())
+    _out(f"\nThis workload: {decision.rule}")
+    _out(_expectation(governor, decision))
+    _say_caveats(governor, decision, assumed)
+    return 0
+
+
+# --- predict, opcost ------------------------------------------------------------------------------------------------
+
+
+def _predict(args: argparse.Namespace) -> int:
+    from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
+    from wattune.workloads.build import build_from_config, build_workload
+    from wattune.workloads.catalogue import find_model
+
+    if args.config is not None:
+        workload = build_from_config(
+            args.config,
+            args.task,
+            batch_size=args.batch_size or 32,
+            precision=args.precision or "fp16",
+            max_length=args.max_length,
+        )
+    else:
+        model = find_model(args.model)
+        workload = build_workload(
+            model.id,
+            args.task,
+            batch_size=args.batch_size or model.batch_size,
+            precision=args.precision or model.precision,
+            max_length=args.max_length,
+        )
+    board = VirtualBoard(args.constants or DEFAULT_CONSTANTS)
+    rows = board.predict(workload)
+    if args.json:
+        _out_json(rows)
+        return 0
+    _out(f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: SIMULATED, per step")
+    _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
+    for row in rows:
+        _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
+    return 0
+
+
+def _opcost(args: argparse.Namespace) -> int:
+    from wattune.workloads import opcost
+
+    if args.write:
+        path = opcost.write_table()
+        logging.getLogger("wattune").info("Wrote %s.", path)
+        return 0
+    if args.config is not None:
+        cost = opcost.count_config(args.config, args.precision).step_cost(args.batch_size, args.seq_len)
+    elif args.model is not None:
+        from wattune.workloads.catalogue import find_model
+
+        cost = opcost.step_cost(find_model(args.model).id, args.precision, args.batch_size, args.seq_len)
+    else:
+        raise InputError("Nothing to count was given.", "One of --write, --model and --config was expected.")
+    _out_json(
+        {
+            name: {"flops": phase.flops, "bytes": phase.bytes, "launches": phase.launches}
+            for name, phase in (
+                ("forward", cost.forward),
+                ("backward", cost.backward),
+                ("optimizer", cost.optimizer),
+                ("total", cost.total),
+            )
+        }
+    )
+    return 0
+
+
+# --- sweep, registry, benchmarks ------------------------------------------------------------------------------------
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from wattune.stages.profile import sweep_outside_pipeline
+
+    written = sweep_outside_pipeline(args.workloads, Path(args.into), export=args.export)
+    for path in written:
+        _out(str(path))
+    return 0
+
+
+def _pull(args: argparse.Namespace) -> int:
+    from wattune.tracking.pull import pull
+
+    pulled = pull(args.uri, args.output)
+    _out(f"{args.output}: {pulled}")
+    return 0
+
+
+def _publish(args: argparse.Namespace) -> int:
+    from wattune.stages.publish import main as publish
+
+    publish()
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from wattune.bench import BENCHMARKS
+
+    document = BENCHMARKS[args.name]()
+    if args.json:
+        _out_json(document)
+    else:
+        for name, value in document.items():
+            _out(f"{name:<28} {value}")
+    return 0 if document.get("ok", True) else 1
+
+
+# --- the parser -----------------------------------------------------------------------------------------------------
+
+
+def _replay_handler(args: argparse.Namespace) -> int:
+    from wattune.profiling import replay
+
+    return int(replay.run(args))
+
+
+def _import_handler(args: argparse.Namespace) -> int:
+    from wattune.profiling import importing
+
+    return int(importing.run(args))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="wattune", description="The GPU clock at which fine-tuning costs least energy.")
+    parser.add_argument("--version", action="version", version=f"wattune {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, handler: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(handler=handler)
+        return sub
+
+    choose = command("choose", _choose, "the clock for a workload, the rule that fired, expected saving and slowdown")
+    _add_workload_arguments(choose)
+    explain = command("explain", _choose, "the tree and the path taken for a workload, in plain words")
+    _add_workload_arguments(explain)
+
+    from wattune.profiling import importing, replay
+
+    replay.add_arguments(command("replay", _replay_handler, "policies on recorded sweeps"))
+    kinds = command("import", _import_handler, "foreign logs and tables into our formats").add_subparsers(
+        dest="kind", required=True, metavar="KIND"
+    )
+    importing.add_arguments(kinds.add_parser("sweep", help="a foreign table into a sweep CSV"))
+
+    predict = command("predict", _predict, "the virtual board's energy and time per step at every clock")
+    which = predict.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help="model id of the catalogue")
+    which.add_argument("--config", type=Path, metavar="HF_CONFIG.json", help="any Hugging Face config (needs torch)")
+    predict.add_argument("--task", required=True, help="task id of the catalogue")
+    predict.add_argument("--batch-size", type=int, help="default: the catalogue's, 32 for a config file")
+    predict.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="default: the catalogue's, else fp16")
+    predict.add_argument("--max-length", type=int, default=256, help="default: %(default)s tokens")
+    predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
+    predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+    opcost = command("opcost", _opcost, "operation cost of a training step, counted on the real architecture")
+    opcost.add_argument("--write", action="store_true", help="recount the committed table (needs torch)")
+    opcost.add_argument("--model", help="model id of the catalogue (from the committed table)")
+    opcost.add_argument("--config", type=Path, metavar="HF_CONFIG.json", help="count any Hugging Face config")
+    opcost.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32")
+    opcost.add_argument("--batch-size", type=int, default=8)
+    opcost.add_argument("--seq-len", type=int, default=128)
+
+    sweep = command("sweep", _sweep, "profile workloads outside the pipeline, on the board of params.yaml")
+    sweep.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="<model>-<task>, e.g. bert-base-mnli")
+    sweep.add_argument("--into", default="data/sweeps", metavar="DIR", help="folder of the cells (default: %(default)s)")
+    sweep.add_argument("--export", type=Path, metavar="FILE.csv", help="also write a sweep CSV")
+
+    pull = command("pull", _pull, "the registered governor, checked, written atomically")
+    pull.add_argument("uri", nargs="?", help="models:/NAME@ALIAS, models:/NAME/VERSION, a folder or a file")
+    pull.add_argument("-o", "--output", type=Path, default=Path("governor.json"), help="default: %(default)s")
+
+    command("publish", _publish, "the publish stage by hand")
+
+    bench = command("bench", _bench, "the project's benchmarks")
+    bench.add_argument("name", choices=("pipeline",))
+    bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(message)s", stream=sys.stderr)
+    args = build_parser().parse_args(argv)
+    try:
+        code = int(args.handler(args))
+        sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
+        return code
+    except WattuneError as error:
+        sys.stderr.write(f"wattune: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe went away (`wattune ... | head`): nothing to say, and nothing more to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        sys.stderr.write("wattune: interrupted.\n")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

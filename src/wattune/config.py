@@ -1,0 +1,325 @@
+"""Configuration: the schema of ``params.yaml`` as dataclasses, its compilation from ``conf/``, and its loading.
+
+``conf/`` is the source, ``params.yaml`` is compiled from it (`make params`) and committed; stages see only the
+dataclasses below. OmegaConf checks types and refuses unknown keys; ``__post_init__`` checks values.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Optional  # noqa: UP035  # OmegaConf reads these at run time on Python 3.10
+
+from wattune.core.errors import InputError
+from wattune.core.features import FEATURES, PAPER_FEATURES
+
+PARAMS = Path("params.yaml")
+PARTS = ("train", "held_out")
+PRECISIONS = ("fp32", "fp16", "bf16")
+GATE_MODES = ("off", "dry_run", "enforce")
+OBJECTIVES = ("energy",)
+
+
+def _positive(section: str, **values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise InputError(f"{section}.{name} is {value}.", "A value above 0 was expected.")
+
+
+def _one_of(section: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{section}.{name} is '{value}'.", f"One of {', '.join(allowed)} was expected.")
+
+
+@dataclass
+class BoardConf:
+    """Which board measures (group ``board``).
+
+    Attributes:
+        kind: ``virtual`` (a modelled board) or ``recorded`` (a sweep file).
+        id: board id; for ``recorded`` may stay empty where the data hold one board only.
+        constants: file of the modelled board's constants, relative to the repository root.
+        data: sweep file of the recorded board, relative to the repository root.
+    """
+
+    kind: str = "virtual"
+    id: str = "jetson-agx-orin-64gb"
+    constants: str = "src/wattune/boards/virtual/jetson-agx-orin-64gb.json"
+    data: str = "data/recorded/sweep.csv"
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _one_of("board", "kind", self.kind, ("virtual", "recorded"))
+
+
+@dataclass
+class WorkloadConf:
+    """One workload (an entry of group ``workloads``).
+
+    Attributes:
+        model: model id of the catalogue.
+        task: task id of the catalogue.
+        part: ``train`` or ``held_out``.
+        batch_size: examples per step.
+        precision: ``fp32``, ``fp16`` or ``bf16``.
+        max_length: longest sequence kept, tokens.
+    """
+
+    model: str = "???"
+    task: str = "???"
+    part: str = "train"
+    batch_size: int = 32
+    precision: str = "fp16"
+    max_length: int = 256
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        from wattune.workloads.catalogue import find_model, find_task
+
+        self.model, self.task = find_model(self.model).id, find_task(self.task).id
+        _one_of("workloads", "part", self.part, PARTS)
+        _one_of("workloads", "precision", self.precision, PRECISIONS)
+        _positive("workloads", batch_size=self.batch_size, max_length=self.max_length)
+
+
+@dataclass
+class SweepConf:
+    """The sweep's protocol (group ``sweep``).
+
+    Attributes:
+        clocks_mhz: pinned clocks; empty for all of the board's table.
+        maxn: also measure with unpinned clocks.
+        repeats: repeats per setting.
+        steps: training steps in a measured window.
+        seed: seed of batches and of modelled noise.
+        protocol_version: raise it when the way of measuring changes; older cells are then not reused.
+    """
+
+    clocks_mhz: List[float] = field(default_factory=list)  # noqa: UP006
+    maxn: bool = True
+    repeats: int = 3
+    steps: int = 200
+    seed: int = 42
+    protocol_version: int = 1
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _positive("sweep", repeats=self.repeats, steps=self.steps)
+
+
+@dataclass
+class FeaturesConf:
+    """Features that are measured (part of group ``sweep``).
+
+    Attributes:
+        reference_mhz: clock at which `gpu_util_ref_pct` is read.
+    """
+
+    reference_mhz: float = 1300.5
+
+
+@dataclass
+class TrainConf:
+    """The label tree and its search (group ``train``).
+
+    Attributes:
+        features: features the tree may use.
+        max_depth: candidates.
+        min_samples_leaf: candidates.
+        criterion: candidates, scikit-learn names.
+        seed: scikit-learn's random_state.
+    """
+
+    features: List[str] = field(default_factory=lambda: list(PAPER_FEATURES))  # noqa: UP006
+    max_depth: List[int] = field(default_factory=lambda: [1, 2, 3, 4])  # noqa: UP006
+    min_samples_leaf: List[int] = field(default_factory=lambda: [1, 2, 3])  # noqa: UP006
+    criterion: List[str] = field(default_factory=lambda: ["gini", "entropy"])  # noqa: UP006
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        for name in self.features:
+            _one_of("train", "features", name, tuple(FEATURES))
+        for name in self.criterion:
+            _one_of("train", "criterion", name, ("gini", "entropy", "log_loss"))
+        for label, grid in (("max_depth", self.max_depth), ("min_samples_leaf", self.min_samples_leaf)):
+            if not grid or min(grid) < 1:
+                raise InputError(f"train.{label} is {grid}.", "A list of whole numbers of at least 1 was expected.")
+        if not self.features or not self.criterion:
+            raise InputError("train.features or train.criterion is empty.", "At least one entry was expected.")
+
+
+@dataclass
+class EvaluateConf:
+    """Evaluation.
+
+    Attributes:
+        published_util: also judge the variant of the printed rules with the utilisation rule.
+        bootstrap_resamples: resamples of the intervals.
+        bootstrap_seed: their seed.
+    """
+
+    published_util: bool = False
+    bootstrap_resamples: int = 2000
+    bootstrap_seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _positive("evaluate", bootstrap_resamples=self.bootstrap_resamples)
+
+
+@dataclass
+class GateConf:
+    """Promotion rules (group ``gate``).
+
+    Attributes:
+        mode: ``enforce`` (all rules must hold before a champion changes), ``dry_run`` (rules are judged and recorded,
+            nothing is promoted) or ``off`` (nothing is judged, nothing is promoted).
+        policy: the policy judged.
+        min_mean_saving_pct: bar for the mean saving against MAXN.
+        min_worst_saving_pct: floor for the worst workload's saving.
+        max_depth: deepest tree a reader can follow.
+    """
+
+    mode: str = "enforce"
+    policy: str = "mlg"
+    min_mean_saving_pct: float = 10.0
+    min_worst_saving_pct: float = -0.5
+    max_depth: int = 4
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _one_of("gate", "mode", self.mode, GATE_MODES)
+
+
+@dataclass
+class ObjectiveConf:
+    """What is minimised (group ``objective``)."""
+
+    name: str = "energy"
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _one_of("objective", "name", self.name, OBJECTIVES)
+
+
+@dataclass
+class Config:
+    """The whole of ``params.yaml``.
+
+    Attributes:
+        experiment: name of the experiment it was compiled for.
+        workload_ids: keys of `workloads`; the DVC matrix runs over it.
+    """
+
+    experiment: str = "paper"
+    board: BoardConf = field(default_factory=BoardConf)
+    workload_ids: List[str] = field(default_factory=list)  # noqa: UP006
+    workloads: Dict[str, WorkloadConf] = field(default_factory=dict)  # noqa: UP006
+    sweep: SweepConf = field(default_factory=SweepConf)
+    features: FeaturesConf = field(default_factory=FeaturesConf)
+    train: TrainConf = field(default_factory=TrainConf)
+    evaluate: EvaluateConf = field(default_factory=EvaluateConf)
+    gate: GateConf = field(default_factory=GateConf)
+    objective: ObjectiveConf = field(default_factory=ObjectiveConf)
+
+    def __post_init__(self) -> None:
+        """Check that the two lists of workloads agree."""
+        if sorted(self.workload_ids) != sorted(self.workloads):
+            raise InputError(
+                "workload_ids and the keys of workloads differ in params.yaml.",
+                "They are compiled together from conf/.",
+                "Run `make params`.",
+            )
+        for name in self.workloads:
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+                raise InputError(
+                    f"The workload id '{name}' cannot be used.", "Letters, digits, '-' and '_' were expected."
+                )
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("reference_type", "object_type", "Set the environment"))]
+    return " ".join(kept).rstrip(".")
+
+
+def to_config(document: Any) -> Config:
+    """Check a plain document against the schema.
+
+    Raises:
+        InputError: a wrong type, an unknown key or a value out of bounds.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), document)
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise InputError(
+            f"The configuration is not valid: {_one_line(error)}.",
+            "Keys and types must be those of conf/ (see conf/README.md).",
+            "Correct conf/ and run `make params`.",
+        ) from error
+    assert isinstance(config, Config)
+    return config
+
+
+def load_params(path: Path = PARAMS) -> Config:
+    """Read and check ``params.yaml``.
+
+    Raises:
+        InputError: missing, not YAML, or not valid.
+    """
+    import yaml
+
+    from wattune.io import read_text
+
+    text = read_text(path, "The parameter file", "Run `make params` in the repository root.")
+    try:
+        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # both are safe
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {_one_line(error)}.", hint="Run `make params`.") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{path} is empty or not a mapping.", hint="Run `make params`.")
+    return to_config(document)
+
+
+def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = None) -> Dict[str, Any]:  # noqa: UP006,UP045
+    """Compose ``conf/`` for an experiment with Hydra and check it.
+
+    Args:
+        conf_dir: the folder ``conf``.
+        experiment: name of a file in ``conf/experiment``.
+        overrides: Hydra overrides, e.g. ``["sweep.repeats=5"]``.
+
+    Returns:
+        Plain data, ready for ``params.yaml``.
+
+    Raises:
+        InputError: unknown experiment, group, key or type.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if not (conf_dir / "config.yaml").is_file():
+        raise InputError(f"There is no {conf_dir}/config.yaml.", hint="Run the command in the repository root.")
+    try:
+        with initialize_config_dir(str(conf_dir.resolve()), version_base="1.3"):
+            composed = hydra_compose("config", overrides=[f"experiment={experiment}", *(overrides or [])])
+            document = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(
+            f"conf/ could not be composed: {_one_line(error)}.",
+            "Groups and keys must exist in conf/ (see conf/README.md).",
+            "Correct the name and run `make params`.",
+        ) from error
+    to_config(document)
+    assert isinstance(document, dict)
+    return {str(key): value for key, value in document.items()}

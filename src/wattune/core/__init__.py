@@ -1,0 +1,1 @@
+"""Types and maths of the project; standard library only, no input or output."""

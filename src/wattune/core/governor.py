@@ -1,0 +1,372 @@
+"""The governor file: the policy that ships, as canonical JSON; read with checks, never trusted.
+
+Format (``schema_version`` 1; JSON schema in ``wattune/schemas/governor.schema.json``)::
+
+    {"schema_version": 1, "digest": sha256 of the file without this key, "board", "power_mode", "provenance",
+     "objective", "policy", "baseline": "maxn" | null, "rails", "settings_hz": [306000000, ..., "maxn"],
+     "features": [{"name", "unit", "kind", "range": [lo, hi], "default"} | {"name", "kind", "values", "default"}],
+     "nodes": [{"feature", "threshold" | "category", "left", "right"} |
+               {"setting_hz", "n", "expected_saving_pct", "saving_range_pct", "rel_energy", "rel_time"}],
+     "training": {"fingerprint", "n_workloads", "hyper_parameters", ...}, "fallback_hz": "maxn"}
+
+`rel_energy` and `rel_time` hold one entry per element of `settings_hz`: the mean over the leaf's training workloads,
+relative to the baseline (``maxn`` where it was measured, else the least energy and its time).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from wattune.core.errors import IntegrityError
+from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.measurement import PROVENANCES
+from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz, setting_label
+from wattune.core.tree import Leaf, Node, Split, Tree
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 1_000_000
+LOWEST_HZ, HIGHEST_HZ = 10_000_000, 5_000_000_000
+
+
+def canonical_json(document: Any) -> str:
+    """JSON with sorted keys, fixed separators and a newline at the end: the same data gives the same bytes."""
+    return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 over the canonical JSON of `document` without its ``digest`` key."""
+    body = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(canonical_json(body).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRange:
+    """A feature the governor asks for, with what its training rows covered.
+
+    Attributes:
+        low: least training value (numbers).
+        high: greatest training value (numbers).
+        values: categories seen in training.
+        default: what is assumed where nobody gives a value (median or most frequent training value).
+    """
+
+    name: str
+    unit: str
+    kind: str
+    low: float | None
+    high: float | None
+    values: tuple[str, ...]
+    default: FeatureValue
+
+    def covers(self, value: FeatureValue) -> bool:
+        """Whether `value` lies inside what was trained on."""
+        if self.kind == "category":
+            return value in self.values
+        if self.low is None or self.high is None or value is None:
+            return False
+        return self.low <= float(value) <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A governor's answer for one workload.
+
+    Attributes:
+        setting: the clock in MHz or ``maxn``.
+        rule: the path through the tree in words.
+        expected_saving_pct: mean saving of the leaf against MAXN; None without a baseline.
+        expected_slowdown_pct: mean slowdown of the leaf against MAXN; None where unknown.
+        in_range: every feature lies inside the training range.
+        out_of_range: names of the features that do not.
+        abstained: the governor declined and `setting` is the safe default.
+        assumed: feature -> value, for those nobody gave.
+    """
+
+    setting: Setting
+    rule: str
+    expected_saving_pct: float | None
+    expected_slowdown_pct: float | None
+    in_range: bool
+    out_of_range: tuple[str, ...]
+    abstained: bool
+    assumed: dict[str, FeatureValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Governor:
+    """A checked governor.
+
+    Attributes:
+        settings: the settings its leaves may name, pinned clocks in MHz ascending, ``maxn`` last where measured.
+        document: the JSON document it was read from.
+    """
+
+    board: str
+    power_mode: str
+    provenance: str
+    objective: str
+    policy: str
+    baseline: str | None
+    settings: tuple[Setting, ...]
+    features: tuple[FeatureRange, ...]
+    tree: Tree
+    digest: str
+    document: Mapping[str, Any]
+
+    @property
+    def table(self) -> FrequencyTable:
+        """The clocks it may choose from."""
+        return FrequencyTable(s for s in self.settings if not isinstance(s, str))
+
+    def complete(self, given: Mapping[str, FeatureValue]) -> tuple[dict[str, FeatureValue], dict[str, FeatureValue]]:
+        """Fill features nobody gave with the training default.
+
+        Returns:
+            The full feature row, and the part that was assumed.
+        """
+        full: dict[str, FeatureValue] = {}
+        assumed: dict[str, FeatureValue] = {}
+        for feature in self.features:
+            value = given.get(feature.name)
+            if value is None:
+                value = assumed[feature.name] = feature.default
+            full[feature.name] = value
+        return full, assumed
+
+    def decide(self, given: Mapping[str, FeatureValue]) -> Decision:
+        """Choose the setting for a workload described by `given` features; missing ones are assumed and listed."""
+        full, assumed = self.complete(given)
+        leaf, path = self.tree.walk(full)
+        outside = tuple(f.name for f in self.features if not f.covers(full[f.name]))
+        clock = setting_label(leaf.setting) + ("" if isinstance(leaf.setting, str) else " MHz")
+        slowdown = None
+        if self.baseline == MAXN:
+            rel_time = leaf.rel_time[self.settings.index(leaf.setting)]
+            slowdown = None if rel_time is None else 100.0 * (rel_time - 1.0)
+        return Decision(
+            setting=leaf.setting,
+            rule=f"{' and '.join(path) if path else 'always'} -> {clock}",
+            expected_saving_pct=leaf.expected_saving_pct,
+            expected_slowdown_pct=slowdown,
+            in_range=not outside,
+            out_of_range=outside,
+            abstained=False,
+            assumed=assumed,
+        )
+
+
+def _bad(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"The governor file was refused: {what}.",
+        f"A complete governor.json of schema version {SCHEMA_VERSION} was expected.",
+        "Fetch it again with `wattune pull`, or rebuild it with `make repro`.",
+    )
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _bad(f"{name} is {value!r}, not a finite number")
+    return float(value)
+
+
+def _optional(value: object, name: str) -> float | None:
+    return None if value is None else _number(value, name)
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str) or not value:
+        raise _bad(f"'{key}' is missing or not a text")
+    return value
+
+
+def _list(document: Mapping[str, Any], key: str) -> list[Any]:
+    value = document.get(key)
+    if not isinstance(value, list):
+        raise _bad(f"'{key}' is missing or not a list")
+    return value
+
+
+def _setting(value: object, allowed: Mapping[Union[int, str], Setting] | None = None) -> Setting:
+    if value == MAXN:
+        setting: Setting = MAXN
+    elif isinstance(value, int) and not isinstance(value, bool) and LOWEST_HZ <= value <= HIGHEST_HZ:
+        setting = hz_to_mhz(value)
+    else:
+        raise _bad(f"{value!r} is not a clock in Hz")
+    if allowed is not None and value not in allowed:
+        raise _bad(f"a leaf names {value!r}, which is outside its own clock table")
+    return setting
+
+
+def _feature(entry: Any) -> FeatureRange:
+    if not isinstance(entry, dict):
+        raise _bad("a feature is not an object")
+    name = _text(entry, "name")
+    if name not in FEATURES:
+        raise _bad(f"it asks for the unknown feature '{name}'")
+    kind = FEATURES[name].kind
+    if entry.get("kind") != kind:
+        raise _bad(f"feature '{name}' is not of kind {kind}")
+    default = entry.get("default")
+    if kind == "category":
+        values = _list(entry, "values")
+        if not all(isinstance(v, str) for v in values) or default not in values:
+            raise _bad(f"the values or the default of feature '{name}' are broken")
+        return FeatureRange(name, "", kind, None, None, tuple(values), default)
+    bounds = _list(entry, "range")
+    if len(bounds) != 2:
+        raise _bad(f"the range of feature '{name}' is broken")
+    low, high = (_number(b, f"the range of '{name}'") for b in bounds)
+    return FeatureRange(name, str(entry.get("unit", "")), kind, low, high, (), _number(default, f"default of '{name}'"))
+
+
+def _node(entry: Any, names: frozenset[str], allowed: Mapping[Union[int, str], Setting]) -> Node:
+    if not isinstance(entry, dict):
+        raise _bad("a node is not an object")
+    if "feature" in entry:
+        feature = _text(entry, "feature")
+        if feature not in names:
+            raise _bad(f"a node asks for '{feature}', which is not among its features")
+        left, right = entry.get("left"), entry.get("right")
+        if not (type(left) is int and type(right) is int):
+            raise _bad("a node's children are not whole numbers")
+        if FEATURES[feature].kind == "category":
+            return Split(feature, None, _text(entry, "category"), left, right)
+        return Split(feature, _number(entry.get("threshold"), "a threshold"), None, left, right)
+    curves = []
+    for key in ("rel_energy", "rel_time"):
+        values = _list(entry, key)
+        if len(values) != len(allowed):
+            raise _bad(f"'{key}' of a leaf does not match its clock table")
+        curves.append(tuple(_optional(v, key) for v in values))
+    span = entry.get("saving_range_pct")
+    if span is not None and not (isinstance(span, list) and len(span) == 2):
+        raise _bad("'saving_range_pct' of a leaf is broken")
+    n = entry.get("n")
+    if type(n) is not int or n < 1:
+        raise _bad("a leaf has no training workloads")
+    return Leaf(
+        setting=_setting(entry.get("setting_hz"), allowed),
+        n=n,
+        expected_saving_pct=_optional(entry.get("expected_saving_pct"), "expected_saving_pct"),
+        saving_range_pct=None if span is None else (_number(span[0], "saving"), _number(span[1], "saving")),
+        rel_energy=curves[0],
+        rel_time=curves[1],
+    )
+
+
+def parse_governor(text: str | bytes) -> Governor:
+    """Read a governor file with every check that keeps a board safe.
+
+    Raises:
+        IntegrityError: truncated or no JSON, another schema version, wrong digest, clocks outside the table or
+            outside sane bounds, unknown features, or a tree with a cycle.
+    """
+    if len(text) > MAX_BYTES:
+        raise _bad(f"it is larger than {MAX_BYTES} bytes")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad("it is not complete JSON") from error
+    if not isinstance(document, dict):
+        raise _bad("it is not a JSON object")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise _bad(f"its schema version is {document.get('schema_version')!r}")
+    try:
+        digest = document_digest(document)
+    except ValueError as error:
+        raise _bad("it holds numbers that are not finite") from error
+    if document.get("digest") != digest:
+        raise _bad("its digest does not match its content")
+    provenance = _text(document, "provenance")
+    if provenance not in PROVENANCES:
+        raise _bad(f"its provenance is {provenance!r}")
+    raw_settings = _list(document, "settings_hz")
+    allowed: dict[int | str, Setting] = {value: _setting(value) for value in raw_settings if isinstance(value, (int, str))}
+    settings = tuple(allowed.values())
+    clocks = [s for s in settings if not isinstance(s, str)]
+    if len(settings) != len(raw_settings) or not clocks or clocks != sorted(clocks):
+        raise _bad("its clock table is empty, unsorted or has duplicates")
+    baseline = document.get("baseline")
+    if baseline is not None and baseline != MAXN or (baseline == MAXN and MAXN not in settings):
+        raise _bad(f"its baseline is {baseline!r}")
+    if document.get("fallback_hz") != MAXN:
+        raise _bad("its fallback is not 'maxn'")
+    features = tuple(_feature(entry) for entry in _list(document, "features"))
+    names = frozenset(f.name for f in features)
+    nodes = [_node(entry, names, allowed) for entry in _list(document, "nodes")]
+    return Governor(
+        board=_text(document, "board"),
+        power_mode=_text(document, "power_mode"),
+        provenance=provenance,
+        objective=_text(document, "objective"),
+        policy=_text(document, "policy"),
+        baseline=baseline,
+        settings=settings,
+        features=features,
+        tree=Tree(nodes),
+        digest=digest,
+        document=document,
+    )
+
+
+def governor_document(
+    *,
+    board: str,
+    power_mode: str,
+    provenance: str,
+    objective: str,
+    policy: str,
+    rails: str,
+    baseline: str | None,
+    settings: tuple[Setting, ...],
+    features: tuple[FeatureRange, ...],
+    tree: Tree,
+    training: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The JSON document of a governor, digest included; inverse of :func:`parse_governor`."""
+
+    def hz(setting: Setting) -> int | str:
+        return setting if isinstance(setting, str) else round(setting * 1e6)
+
+    def feature(f: FeatureRange) -> dict[str, Any]:
+        if f.kind == "category":
+            return {"name": f.name, "kind": f.kind, "values": list(f.values), "default": f.default}
+        return {"name": f.name, "unit": f.unit, "kind": f.kind, "range": [f.low, f.high], "default": f.default}
+
+    def node(n: Node) -> dict[str, Any]:
+        if isinstance(n, Split):
+            test = {"threshold": n.threshold} if n.category is None else {"category": n.category}
+            return {"feature": n.feature, **test, "left": n.left, "right": n.right}
+        return {
+            "setting_hz": hz(n.setting),
+            "n": n.n,
+            "expected_saving_pct": n.expected_saving_pct,
+            "saving_range_pct": None if n.saving_range_pct is None else list(n.saving_range_pct),
+            "rel_energy": list(n.rel_energy),
+            "rel_time": list(n.rel_time),
+        }
+
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "board": board,
+        "power_mode": power_mode,
+        "provenance": provenance,
+        "objective": objective,
+        "policy": policy,
+        "rails": rails,
+        "baseline": baseline,
+        "settings_hz": [hz(s) for s in settings],
+        "features": [feature(f) for f in features],
+        "nodes": [node(n) for n in tree.nodes],
+        "training": dict(training),
+        "fallback_hz": MAXN,
+    }
+    document["digest"] = document_digest(document)
+    return document

@@ -1,0 +1,114 @@
+"""Files: atomic writes, canonical JSON, digests; system faults become one clear sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wattune.core.errors import BoardError, InputError
+from wattune.core.governor import canonical_json
+
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "Free some space and run the same command again."),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space and run the same command again."),
+    errno.EROFS: ("the file system is read-only", "Mount it writable, or work in a folder you can write to."),
+    errno.EACCES: ("there is no permission", "Give yourself write permission, or work in a folder you can write to."),
+    errno.EPERM: ("there is no permission", "Give yourself write permission, or work in a folder you can write to."),
+    errno.EFBIG: ("the file would pass the size limit", "Raise the limit (`ulimit -f`) and run the command again."),
+    errno.ENOTDIR: ("a file stands where a folder is needed", "Move that file away and run the same command again."),
+    errno.EEXIST: ("a file stands where a folder is needed", "Move that file away and run the same command again."),
+}
+
+
+@contextlib.contextmanager
+def clear_os_errors(path: Path, verb: str = "written") -> Iterator[None]:
+    """Turn an OSError inside into a BoardError that says what could not be done and why."""
+    try:
+        yield
+    except OSError as error:
+        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), "Check the path and try again."))
+        raise BoardError(
+            f"{path} could not be {verb}: {reason}.", "Nothing half-written was left behind.", hint
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically: a temporary file beside it, flushed to disk, then renamed.
+
+    Raises:
+        BoardError: disk full, read-only or no permission; the old file, where there was one, is untouched.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As :func:`write_text`, for bytes."""
+    with clear_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write canonical JSON (sorted keys, newline at the end) atomically."""
+    write_text(path, canonical_json(document))
+
+
+def read_text(path: Path, what: str, hint: str = "") -> str:
+    """Read a text file.
+
+    Args:
+        path: the file.
+        what: what it is, for the message, e.g. "The sweep file".
+        hint: what to type where it is missing.
+
+    Raises:
+        InputError: missing, a folder, not readable or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{what} {path} does not exist.", hint=hint) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InputError(f"{what} {path} could not be read: {reason}.", hint=hint) from error
+
+
+def read_json(path: Path, what: str, hint: str = "") -> Any:
+    """Read a JSON file.
+
+    Raises:
+        InputError: missing, not readable or not JSON.
+    """
+    text = read_text(path, what, hint)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{what} {path} is not complete JSON ({error}).", hint=hint) from error
+
+
+def sha256_of(document: Any) -> str:
+    """SHA-256 (hex) of the canonical JSON of a document."""
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,1 @@
+"""From the table of measured sweeps to a governor, and its judgement on workloads it has not seen."""

@@ -1,0 +1,133 @@
+"""`make figures`: the README's table and tree, and the figures in ``docs/figures``, from what the pipeline wrote.
+
+Parts between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` are replaced; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from wattune.core.errors import InputError
+from wattune.core.governor import parse_governor
+from wattune.core.policies import POLICY_ORDER
+from wattune.io import read_json, read_text, write_bytes, write_text
+from wattune.stages._main import run
+
+REPRO = "Run `make repro` first."
+FIGURES = {
+    "model_bert-base.png": "bert-base.png",
+    "policies.png": "policies.png",
+    "savings.png": "savings.png",
+}
+"""File in reports/evaluate/figures -> file in docs/figures."""
+
+
+def _interval(row: dict[str, Any]) -> str:
+    low, high = row["mean_saving_ci95"]
+    return f"{row['mean_saving_pct']:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def results_table(metrics: dict[str, Any]) -> str:
+    """The result table of the README, from metrics.json."""
+    meta = metrics["_meta"]
+    floor = "unknown" if meta["noise_floor_pct"] is None else f"{meta['noise_floor_pct']:.2f} %"
+    lines = [
+        f"{meta['n_workloads']} held-out workloads on `{meta['board']}`, power mode {meta['power_mode']}, provenance"
+        f" **{meta['provenance']}**, energy of rails `{meta['rails']}`, against MAXN. Judged on {meta['judged_on']}; a perfect"
+        f" policy that sees only noisy measurements has a mean regret of {floor} (noise floor).",
+        "",
+        "| policy | mean saving %, 95 % interval | large | small | worst | best | mean regret % | p95 regret % | mean slowdown % |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for policy in POLICY_ORDER:
+        if policy not in metrics:
+            continue
+        groups = metrics[policy]
+        row = groups["all"]
+        large, small = (f"{groups[g]['mean_saving_pct']:.1f}" if g in groups else "" for g in ("large", "small"))
+        lines.append(
+            f"| {policy} | {_interval(row)} | {large} | {small} | {row['min_saving_pct']:.1f} | {row['max_saving_pct']:.1f}"
+            f" | {row['mean_regret_pct']:.2f} | {row['p95_regret_pct']:.2f} | {row['mean_slowdown_pct']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def dag_mermaid() -> str:
+    """The pipeline as DVC draws it."""
+    command = [sys.executable, "-m", "dvc", "dag", "--collapse-foreach-matrix", "--md"]
+    drawn = subprocess.run(command, capture_output=True, text=True, check=False)
+    if drawn.returncode:
+        raise InputError("DVC could not draw the pipeline.", drawn.stderr.strip())
+    return drawn.stdout.strip()
+
+
+def gate_text(decision: dict[str, Any]) -> str:
+    """The gate's verdict as a table."""
+    lines = [f"Gate ({decision['mode']}): **{decision['verdict']}**.", "", "| rule | value | needed | holds |", "|---|---|---|---|"]
+    for rule in decision["rules"]:
+        value = "unknown" if rule["value"] is None else f"{rule['value']:.2f}"
+        verdict = {True: "yes", False: "no", None: "not judged"}[rule["passed"]]
+        lines.append(f"| {rule['rule']} | {value} | {rule['comparison']} {rule['threshold']:g} | {verdict} |")
+    return "\n".join(lines)
+
+
+def fill(text: str, parts: dict[str, str]) -> str:
+    """Replace the marked parts of a page.
+
+    Raises:
+        InputError: a part's marks are missing.
+    """
+    for name, content in parts.items():
+        pattern = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+        text, found = pattern.subn(lambda m, content=content: m[1] + content + "\n" + m[2], text)  # type: ignore[misc]
+        if not found:
+            raise InputError(f"README.md has no marks for '{name}'.", f"<!-- {name}:begin --> and its end were expected.")
+    return text
+
+
+def main() -> None:
+    """Refresh README.md and docs/figures, or with ``--check`` say what would change."""
+    parser = argparse.ArgumentParser(prog="python -m wattune.readme", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 2 where README.md differs from the reports")
+    check = parser.parse_args().check
+    metrics = read_json(Path("reports/evaluate/metrics.json"), "The metrics", REPRO)
+    if metrics["_meta"]["split"] != "held_out" or metrics["_meta"]["n_workloads"] != 54:
+        raise InputError(
+            "The reports are not those of the default experiment.", "54 held-out workloads were expected.", REPRO
+        )
+    governor = parse_governor(read_text(Path("models/governor.json"), "The governor", REPRO))
+    decision = read_json(Path("reports/gate/decision.json"), "The gate's decision", REPRO)
+    page = Path("README.md")
+    old = read_text(page, "The page")
+    new = fill(
+        old,
+        {
+            "results": results_table(metrics),
+            "gate": gate_text(decision),
+            "tree": f"```text\n{governor.tree.text()}\n```",
+            "dag": dag_mermaid(),
+        },
+    )
+    if check:
+        if new != old:
+            raise InputError(
+                "README.md does not show what the pipeline prints.", "They must agree.", "Run `make figures`."
+            )
+        return
+    write_text(page, new)
+    for source, target in FIGURES.items():
+        figure = Path("reports/evaluate/figures") / source
+        if not figure.is_file():
+            raise InputError(f"{figure} does not exist.", hint=REPRO)
+        write_bytes(Path("docs/figures") / target, figure.read_bytes())
+    logging.getLogger(__name__).info("README.md and docs/figures are up to date.")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

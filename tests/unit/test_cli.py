@@ -1,0 +1,182 @@
+"""The command line: JSON shapes, bad input, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wattune.cli import main
+from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
+from wattune.core.settings import MAXN
+from wattune.core.tree import Leaf, Split, Tree
+
+
+@pytest.fixture
+def governor(tmp_path: Path) -> Path:
+    """Two leaves: up to 10 layers 510 MHz, above 816 MHz."""
+    settings = (510.0, 816.0, MAXN)
+    leaf = {"n": 3, "saving_range_pct": (1.0, 20.0)}
+    tree = Tree(
+        [
+            Split("layers", 10.0, None, 1, 2),
+            Leaf(510.0, expected_saving_pct=9.0, rel_energy=(0.91, 0.95, 1.0), rel_time=(1.4, 1.2, 1.0), **leaf),
+            Leaf(816.0, expected_saving_pct=20.0, rel_energy=(0.9, 0.8, 1.0), rel_time=(1.8, 1.3, 1.0), **leaf),
+        ]
+    )
+    features = (
+        FeatureRange("layers", "layers", "number", 4.0, 24.0, (), 12.0),
+        FeatureRange("gpu_util_ref_pct", "%", "number", 20.0, 99.0, (), 80.0),
+        FeatureRange("seq_len", "tokens", "number", 13.0, 54.0, (), 40.0),
+    )
+    document = governor_document(
+        board="jetson-agx-orin-64gb", power_mode="MAXN", provenance="simulated", objective="energy", policy="mlg",
+        rails="gpu_cpu", baseline=MAXN, settings=settings, features=features, tree=tree, training={"n_workloads": 6},
+    )  # fmt: skip
+    path = tmp_path / "governor.json"
+    path.write_text(canonical_json(document))
+    return path
+
+
+def ask(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
+    assert main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_choose_answers_in_the_shape_scripts_rely_on(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ask(capsys, "choose", "--model", "bert-base", "--task", "mnli", "--governor", str(governor))
+    assert answer["mhz"] == 816.0
+    assert answer["rule"] == "layers > 10 -> 816 MHz"
+    assert answer["expected_saving_pct"] == 20.0
+    assert answer["expected_slowdown_pct"] == pytest.approx(30.0)
+    assert answer["in_range"] is True
+    assert answer["abstained"] is False
+    assert answer["assumed"] == {"gpu_util_ref_pct": 80.0}
+    assert answer["provenance"] == "simulated"
+
+
+def test_what_nobody_gave_is_listed_as_assumed(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ask(capsys, "choose", "--seq-len", "300", "--governor", str(governor))
+    assert answer["assumed"] == {"layers": 12.0, "gpu_util_ref_pct": 80.0}
+    assert answer["in_range"] is False
+    assert answer["out_of_range"] == ["seq_len"]
+
+
+def test_features_from_a_file_and_flags_over_them(
+    governor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "features.json").write_text('{"layers": 4, "seq_len": 20, "gpu_util_ref_pct": 30}')
+    given = ["--features", str(tmp_path / "features.json"), "--governor", str(governor)]
+    answer = ask(capsys, "choose", *given)
+    assert (answer["mhz"], answer["assumed"]) == (510.0, {})
+    assert ask(capsys, "choose", *given, "--seq-len", "99")["in_range"] is False
+
+
+def test_explain_prints_the_tree_and_the_path(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--model", "pythia-31m", "--task", "cola", "--governor", str(governor)]) == 0
+    out = capsys.readouterr().out
+    assert "layers <= 10\n|   -> 510 MHz" in out
+    assert "This workload: layers <= 10 -> 510 MHz" in out
+    assert "simulated" in out
+
+
+def _tampered(path: Path, change) -> None:  # type: ignore[no-untyped-def]
+    document = json.loads(path.read_text())
+    change(document)
+    document["digest"] = document_digest(document)
+    path.write_text(canonical_json(document))
+
+
+def _cut(path: Path) -> None:
+    path.write_text(path.read_text()[:-40])
+
+
+def _set(key: str, value: object):  # type: ignore[no-untyped-def]
+    return lambda path: _tampered(path, lambda d: d.update({key: value}))
+
+
+def _node(index: int, key: str, value: object):  # type: ignore[no-untyped-def]
+    return lambda path: _tampered(path, lambda d: d["nodes"][index].update({key: value}))
+
+
+DAMAGE = {
+    "truncated": (_cut, "not complete JSON"),
+    "another schema version": (_set("schema_version", 2), "schema version is 2"),
+    "a clock outside its table": (_node(1, "setting_hz", 612000000), "outside its own clock table"),
+    "a cycle": (_node(0, "right", 0), "points to node 0"),
+    "a shared child": (_node(0, "right", 1), "reached twice or never"),
+    "a clock no board has": (_set("settings_hz", [510, 816000000, "maxn"]), "not a clock in Hz"),
+    "an edit without a new digest": (lambda p: p.write_text(p.read_text().replace("816000000", "510000000", 1)), "digest"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_governor_is_refused_with_exit_4(
+    case: str, governor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, says = DAMAGE[case]
+    damage(governor)
+    assert main(["choose", "--model", "bert-base", "--task", "mnli", "--governor", str(governor)]) == 4
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+BAD = {
+    "unknown model": (["choose", "--model", "bert-bass", "--task", "mnli"], "bert-base"),
+    "unknown task": (["choose", "--model", "bert-base", "--task", "mnlii"], "mnli"),
+    "no workload": (["choose"], "--model bert-base"),
+    "not a number": (["choose", "--seq-len", "nan"], "at least 0"),
+    "missing feature file": (["choose", "--features", "none.json"], "does not exist"),
+    "missing governor": (["choose", "--model", "bert-base", "--task", "mnli", "--governor", "none.json"], "wattune pull"),
+    "missing sweep": (["replay", "none.csv"], "none.csv"),
+    "nothing to count": (["opcost"], "--write"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_exit_2(
+    case: str, governor: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(governor.parent)
+    (governor.parent / "models").mkdir()
+    governor.rename(governor.parent / "models/governor.json")
+    argv, says = BAD[case]
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_feature_file_with_wrong_content(governor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "f.json"
+    for text, says in (
+        ("[1]", "not a JSON object"),
+        ('{"depth": 3}', "not a feature"),
+        ('{"layers": "many"}', "number was expected"),
+        ('{"layers": NaN}', "number was expected"),
+        ("{", "not complete JSON"),
+    ):
+        path.write_text(text)
+        assert main(["choose", "--features", str(path), "--governor", str(governor)]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) -> None:
+    """The base install is the standard library only; `wattune ... | head -0` is no error."""
+    source = str(Path(__file__).parents[2] / "src")
+    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); from wattune.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-I", "-S", "-c", script, source, "explain", "--model", "bert-base", "--task", "rte",
+               "--governor", str(governor)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "816 MHz" in done.stdout
+    read, write = os.pipe()
+    os.close(read)
+    piped = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in piped.stderr

@@ -1,0 +1,85 @@
+"""conf/ composes, and what is wrong in it is said in one sentence before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hydra")
+
+from wattune.config import Config, compose, load_params, to_config
+from wattune.core.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+
+
+@pytest.mark.parametrize("experiment", sorted(p.stem for p in (CONF / "experiment").glob("*.yaml")))
+def test_every_experiment_composes(experiment: str) -> None:
+    config = to_config(compose(CONF, experiment))
+    assert config.experiment == experiment
+    assert config.workload_ids == list(config.workloads)
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    sorted(
+        (folder.name, option.stem)
+        for folder in CONF.iterdir()
+        if folder.is_dir() and folder.name != "experiment"
+        for option in folder.glob("*.yaml")
+    ),
+)
+def test_every_option_composes(group: str, option: str) -> None:
+    assert isinstance(to_config(compose(CONF, "paper", [f"{group}={option}"])), Config)
+
+
+def test_the_paper_experiment_is_what_the_paper_did() -> None:
+    config = to_config(compose(CONF, "paper"))
+    parts = [w.part for w in config.workloads.values()]
+    assert (parts.count("train"), parts.count("held_out")) == (27, 54)
+    assert config.sweep.clocks_mhz == [306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5]
+    assert config.sweep.maxn
+    assert config.sweep.repeats == 3
+
+
+BAD = {
+    "unknown board": (["board=nano"], "nano"),
+    "unknown experiment": (["experiment=papr"], "papr"),
+    "unknown key": (["sweep.repeat=3"], "repeat"),
+    "unknown key added": (["+sweep.repeat=3"], "repeat"),
+    "wrong type": (["sweep.repeats=three"], "three"),
+    "wrong type in a workload": (["workloads.bert-base-sst2.batch_size=many"], "many"),
+    "unknown model": (["workloads.bert-base-sst2.model=bert-bas"], "bert-base"),
+    "unknown task": (["workloads.bert-base-sst2.task=sst3"], "sst2"),
+    "unknown part": (["workloads.bert-base-sst2.part=test"], "held_out"),
+    "no repeats": (["sweep.repeats=0"], "above 0"),
+    "unknown feature": (["train.features=[depth]"], "layers"),
+    "unknown gate mode": (["gate.mode=on"], "enforce"),
+    "unknown objective": (["objective.name=speed"], "energy"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_configuration(case: str) -> None:
+    overrides, names = BAD[case]
+    with pytest.raises(InputError, match=names) as caught:
+        compose(CONF, "paper", overrides)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_hand_edited_params_are_checked_again(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("sweep:\n  repeats: 3\n  colour: red\n")
+    with pytest.raises(InputError, match="colour"):
+        load_params(path)
+    path.write_text("sweep: [\n")
+    with pytest.raises(InputError, match="not YAML"):
+        load_params(path)
+    path.write_text("")
+    with pytest.raises(InputError, match="empty"):
+        load_params(path)
+    with pytest.raises(InputError, match="does not exist"):
+        load_params(tmp_path / "none.yaml")
