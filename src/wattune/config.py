@@ -73,14 +73,14 @@ class WorkloadConf:
     precision: str = "fp16"
     max_length: int = 256
 
-    def __post_init__(self) -> None:
-        """Check values."""
+    def check(self, section: str) -> None:
+        """Check values; `section` names the entry in messages."""
         from wattune.workloads.catalogue import find_model, find_task
 
         self.model, self.task = find_model(self.model).id, find_task(self.task).id
-        _one_of("workloads", "part", self.part, PARTS)
-        _one_of("workloads", "precision", self.precision, PRECISIONS)
-        _positive("workloads", batch_size=self.batch_size, max_length=self.max_length)
+        _one_of(section, "part", self.part, PARTS)
+        _one_of(section, "precision", self.precision, PRECISIONS)
+        _positive(section, batch_size=self.batch_size, max_length=self.max_length)
 
 
 @dataclass
@@ -225,25 +225,28 @@ class Config:
     objective: ObjectiveConf = field(default_factory=ObjectiveConf)
 
     def __post_init__(self) -> None:
-        """Check that the two lists of workloads agree."""
+        """Check the workloads, and that the two lists of them agree."""
         if sorted(self.workload_ids) != sorted(self.workloads):
             raise InputError(
                 "workload_ids and the keys of workloads differ in params.yaml.",
                 "They are compiled together from conf/.",
                 "Run `make params`.",
             )
-        for name in self.workloads:
+        for name, workload in self.workloads.items():
+            workload.check(f"workloads.{name}")
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
                 raise InputError(
                     f"The workload id '{name}' cannot be used.", "Letters, digits, '-' and '_' were expected."
                 )
 
 
-def _one_line(error: Exception) -> str:
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("reference_type", "object_type", "Set the environment"))]
-    return " ".join(kept).rstrip(".")
+def _one_line(error: BaseException) -> str:
+    """Hydra's and OmegaConf's many-line messages as one sentence, their cause included."""
+    text = str(error).split("Config search path")[0]
+    noise = ("reference_type", "object_type", "Set the environment", "full_key")
+    kept = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(noise)]
+    cause = f" ({_one_line(error.__cause__)})" if error.__cause__ is not None else ""
+    return " ".join(kept).rstrip(".") + cause
 
 
 def to_config(document: Any) -> Config:

@@ -35,7 +35,7 @@ def test_a_starved_gpu_descends_one_step_per_poll_to_the_bottom() -> None:
 
 def test_step_response() -> None:
     # Worked by hand from the rule: the average starts at 0 and follows the load with 1/8 per poll; it passes 600 at the
-    # 11th poll of a load of 800 (608) and 700 at the 16th (701); then four steps up per poll.
+    # 11th poll of a load of 800 (613) and 700 at the 16th (702); then four steps up per poll.
     governor = PodGov(N, index=3)
     averages, indices = [], []
     for _ in range(18):

@@ -23,7 +23,9 @@ POLICY_ORDER = ("maxn", "ffg", "published", "published-util", "mlg", "mlg-regret
 class Policy(Protocol):
     """A rule that picks a setting from features alone."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name in tables, figures and runs."""
 
     def choose(self, features: Features) -> Setting:
         """The setting for a workload with these features."""
@@ -83,7 +85,7 @@ class Published:
     with_util: bool = False
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """``published`` or ``published-util``."""
         return "published-util" if self.with_util else "published"
 

@@ -1,4 +1,4 @@
-"""What every stage shares: logging from ``LOG_LEVEL``, and foreseeable faults as one clear message and an exit code."""
+"""What every stage shares: logging from ``LOG_LEVEL``, foreseeable faults as one message and an exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(main: Callable[[], None]) -> int:
         main: the stage; it raises where it cannot go on.
 
     Returns:
-        The exit code: 0, the code of a foreseeable fault whose message went to stderr, or 130 when interrupted.
+        The exit code: 0, that of a foreseeable fault (its message went to stderr), or 130 when interrupted.
         Anything else is a bug and keeps its traceback.
     """
     try:
@@ -42,6 +42,8 @@ def run(main: Callable[[], None]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted; nothing half-written was left behind. Run the same command to go on.\n")
+        sys.stderr.write(
+            "Interrupted; nothing half-written was left behind. Run the same command to go on.\n"
+        )
         return 130
     return 0

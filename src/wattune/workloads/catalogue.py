@@ -1,6 +1,6 @@
 """The catalogue: nine models and nine GLUE tasks with their true shapes and sizes, each with its source.
 
-Standard library only. Which model was fine-tuned with which batch size and precision in the paper is not public;
+Standard library only. With which batch size and precision the paper fine-tuned each model is not public;
 `ModelSpec.defaults_source` says where each default comes from.
 """
 
@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Union
+from dataclasses import dataclass, field
+from typing import Any
 
 from wattune.core.errors import InputError
+from wattune.core.features import FeatureValue
 
-_BERT_MINIATURES = "shape and name: google/bert_uncased_L-{layers}_H-{hidden}_A-{heads} cards, Turc et al., arXiv 1908.08962"
+_BERT_MINIATURES = (
+    "shape and name: google/bert_uncased_L-{layers}_H-{hidden}_A-{heads} cards, Turc et al., arXiv 1908.08962"
+)
 _BERT = "shape: Devlin et al., arXiv 1810.04805"
 _PYTHIA = "shape: EleutherAI's config.json of the checkpoint (Biderman et al., arXiv 2304.01373)"
 _DEBERTA = "shape: config.json of microsoft/deberta-v2-xlarge (He et al., arXiv 2006.03654)"
 
-_FROM_SCRIPTS = "batch size and precision of the research group's published scripts (github.com/esainulab/slmdvfs)"
+_FROM_SCRIPTS = (
+    "batch size and precision of the research group's published scripts (github.com/esainulab/slmdvfs)"
+)
 _SCRIPT_DEFAULT = "batch size by default in the group's training script; FP16 as in its BERT runs"
 _FOR_MEMORY = "our assumption: half the script's default batch, for memory; FP16"
 
@@ -29,16 +34,16 @@ class ModelSpec:
 
     Attributes:
         id: name in this project.
-        family: the `model_type` of its Hugging Face configuration.
+        family: the `model_type` of its Hugging Face configuration, with hyphens.
         hf_id: checkpoint on the Hugging Face hub.
         layers: transformer blocks.
         hidden: width of the hidden state.
         heads: attention heads.
         ffn: width of the feed-forward layer.
         vocab: rows of the token embedding.
-        params: parameters of the pretrained model with its embeddings: with the pooler for BERT, with the untied output
-            embedding for Pythia (which a sequence classifier drops).
-        hf_config: what builds the real architecture, for `transformers.AutoConfig.for_model(family, **hf_config)`.
+        params: parameters of the pretrained model with its embeddings: with the pooler for BERT, with the
+            untied output embedding for Pythia (which a sequence classifier drops).
+        hf_config: what builds the real architecture, the content of a config.json.
         batch_size: examples per step by default.
         precision: ``fp32``, ``fp16`` or ``bf16`` by default.
         tokenizer: which of the published token lengths apply, ``bert`` or ``pythia``.
@@ -56,7 +61,7 @@ class ModelSpec:
     ffn: int
     vocab: int
     params: int
-    hf_config: Mapping[str, Any]
+    hf_config: Mapping[str, Any] = field(hash=False)
     batch_size: int
     precision: str
     tokenizer: str
@@ -70,8 +75,14 @@ class ModelSpec:
         return self.params / 1e6
 
 
-def _shape(layers: int, hidden: int, heads: int, ffn: int, vocab: int) -> dict[str, Any]:
+def family_of(model_type: str) -> str:
+    """The family's name for a Hugging Face `model_type`: the same with hyphens, e.g. ``gpt-neox``."""
+    return model_type.replace("_", "-")
+
+
+def _shape(model_type: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int) -> dict[str, Any]:
     return {
+        "model_type": model_type,
         "num_hidden_layers": layers,
         "hidden_size": hidden,
         "num_attention_heads": heads,
@@ -81,11 +92,17 @@ def _shape(layers: int, hidden: int, heads: int, ffn: int, vocab: int) -> dict[s
 
 
 def _bert(
-    name: str, hf_id: str, shape: tuple[int, int, int], params: int, batch_size: int, source: str, defaults: str
+    name: str,
+    hf_id: str,
+    shape: tuple[int, int, int],
+    params: int,
+    batch_size: int,
+    source: str,
+    defaults: str,
 ) -> ModelSpec:
     layers, hidden, heads = shape
     ffn, vocab = 4 * hidden, 30522
-    config = _shape(layers, hidden, heads, ffn, vocab) | {
+    config = _shape("bert", layers, hidden, heads, ffn, vocab) | {
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
@@ -117,7 +134,7 @@ def _bert(
 def _pythia(size: str, shape: tuple[int, int, int], params: int, batch_size: int, defaults: str) -> ModelSpec:
     layers, hidden, heads = shape
     ffn, vocab = 4 * hidden, 50304
-    config = _shape(layers, hidden, heads, ffn, vocab) | {
+    config = _shape("gpt_neox", layers, hidden, heads, ffn, vocab) | {
         "hidden_act": "gelu",
         "rotary_pct": 0.25,
         "rotary_emb_base": 10000,
@@ -132,7 +149,7 @@ def _pythia(size: str, shape: tuple[int, int, int], params: int, batch_size: int
     }
     return ModelSpec(
         id=f"pythia-{size}",
-        family="gpt_neox",
+        family="gpt-neox",
         hf_id=f"EleutherAI/pythia-{size}",
         layers=layers,
         hidden=hidden,
@@ -159,8 +176,8 @@ _DEBERTA_V2_XLARGE = ModelSpec(
     heads=24,
     ffn=6144,
     vocab=128100,
-    params=0,
-    hf_config=_shape(24, 1536, 24, 6144, 128100)
+    params=884_593_152,
+    hf_config=_shape("deberta-v2", 24, 1536, 24, 6144, 128100)
     | {
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
@@ -210,10 +227,22 @@ MODELS: dict[str, ModelSpec] = {
             _SCRIPT_DEFAULT,
         ),
         _bert(
-            "bert-base", "google-bert/bert-base-uncased", (12, 768, 12), 109_482_240, 128, _BERT, _FROM_SCRIPTS
+            "bert-base",
+            "google-bert/bert-base-uncased",
+            (12, 768, 12),
+            109_482_240,
+            128,
+            _BERT,
+            _FROM_SCRIPTS,
         ),
         _bert(
-            "bert-large", "google-bert/bert-large-uncased", (24, 1024, 16), 335_141_888, 32, _BERT, _FROM_SCRIPTS
+            "bert-large",
+            "google-bert/bert-large-uncased",
+            (24, 1024, 16),
+            335_141_888,
+            32,
+            _BERT,
+            _FROM_SCRIPTS,
         ),
         _DEBERTA_V2_XLARGE,
         _pythia("31m", (6, 256, 8), 30_494_720, 32, _SCRIPT_DEFAULT),
@@ -224,6 +253,274 @@ MODELS: dict[str, ModelSpec] = {
 }
 """The models, by id."""
 
+_SIZES = "sizes: huggingface/datasets, datasets/glue/README.md"
+_COUNTED = (
+    "token lengths: counted on the public GLUE texts with the tokenizers of bert-base-uncased ([CLS] and"
+    " [SEP] included) and of GPT-NeoX-20B (no special tokens)"
+)
+_INFERRED = (
+    "token lengths inferred: mean estimated from the texts' bytes and the bytes per token of sibling tasks,"
+    " shape borrowed from QNLI (whose ratio of mean to median fits this task's published median best,"
+    " github.com/WoosukKwon/retraining-free-pruning issue 2)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStats:
+    """Published statistics of a task's token lengths.
+
+    Attributes:
+        mean: tokens per example with BERT's tokenizer, special tokens included.
+        median: likewise.
+        p95: 95th percentile.
+        longest: longest example.
+        shortest: shortest example; not published, an assumption that shapes the lower half only.
+        longest_in_batch: pairs of a batch size and the mean length of the longest example of such batches.
+        mean_pythia: tokens per example with the Pythia tokenizer, which adds no special tokens.
+        inferred: the statistics are not counted on the training texts but inferred.
+    """
+
+    mean: float
+    median: float
+    p95: float
+    longest: int
+    shortest: int
+    longest_in_batch: tuple[tuple[int, float], ...]
+    mean_pythia: float
+    inferred: bool = False
+
+    def mean_tokens(self, tokenizer: str) -> float:
+        """Mean tokens per example with the ``bert`` or the ``pythia`` tokenizer."""
+        return self.mean_pythia if tokenizer == "pythia" else self.mean
+
+    def scaled(self, factor: float) -> LengthStats:
+        """The same shape at another mean, marked as inferred."""
+        return LengthStats(
+            mean=self.mean * factor,
+            median=self.median * factor,
+            p95=self.p95 * factor,
+            longest=round(self.longest * factor),
+            shortest=max(1, round(self.shortest * factor)),
+            longest_in_batch=tuple((batch, value * factor) for batch, value in self.longest_in_batch),
+            mean_pythia=self.mean_pythia * factor,
+            inferred=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One GLUE task.
+
+    Attributes:
+        id: name in this project.
+        glue: name of its configuration in the GLUE data set.
+        rows: examples of the training split.
+        labels: outputs of the classifier; 1 for regression.
+        metric: GLUE's metric.
+        pair: whether an example is a pair of sentences.
+        lengths: token-length statistics of the training split.
+        source: where the figures come from.
+    """
+
+    id: str
+    glue: str
+    rows: int
+    labels: int
+    metric: str
+    pair: bool
+    lengths: LengthStats
+    source: str
+
+
+def _longest(*values: float) -> tuple[tuple[int, float], ...]:
+    return tuple(zip((16, 32, 128, 256, 512), values, strict=True))
+
+
+_QNLI_LENGTHS = LengthStats(
+    # Means of the development and the test split, which are alike; the longest is that of the test split.
+    mean=51.14,
+    median=48,
+    p95=86.5,
+    longest=294,
+    shortest=10,
+    longest_in_batch=_longest(95, 105.5, 136, 151.5, 175.5),
+    mean_pythia=48.61,
+    inferred=True,
+)
+
+TASKS: dict[str, TaskSpec] = {
+    spec.id: spec
+    for spec in (
+        TaskSpec(
+            "sst2",
+            "sst2",
+            67_349,
+            2,
+            "accuracy",
+            False,
+            LengthStats(13.32, 10, 33, 66, 3, _longest(35, 40, 49, 52, 54), 12.62),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+        TaskSpec(
+            "qnli",
+            "qnli",
+            104_743,
+            2,
+            "accuracy",
+            True,
+            _QNLI_LENGTHS,
+            f"{_SIZES}; {_COUNTED}; training lengths inferred from the development and test splits",
+        ),
+        TaskSpec(
+            "mrpc",
+            "mrpc",
+            3_668,
+            2,
+            "F1 / accuracy",
+            True,
+            LengthStats(53.25, 53, 74, 103, 15, _longest(76, 80, 87, 92, 95), 51.02),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+        TaskSpec(
+            "cola",
+            "cola",
+            8_551,
+            2,
+            "Matthews correlation",
+            False,
+            LengthStats(11.33, 10, 20, 47, 4, _longest(21, 23, 28, 30, 32), 9.50),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+        TaskSpec(
+            "stsb",
+            "stsb",
+            5_749,
+            1,
+            "Pearson / Spearman correlation",
+            True,
+            LengthStats(27.81, 23, 60, 125, 9, _longest(62, 71, 81, 86, 92), 25.80),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+        TaskSpec(
+            "qqp",
+            "qqp",
+            363_846,
+            2,
+            "F1 / accuracy",
+            True,
+            _QNLI_LENGTHS.scaled(29 / 51.14),
+            f"{_SIZES}; {_INFERRED}",
+        ),
+        TaskSpec(
+            "wnli",
+            "wnli",
+            635,
+            2,
+            "accuracy",
+            True,
+            LengthStats(37.07, 32, 72, 108, 12, _longest(75, 81, 95, 101, 106), 34.15),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+        TaskSpec(
+            "mnli",
+            "mnli",
+            392_702,
+            3,
+            "accuracy",
+            True,
+            _QNLI_LENGTHS.scaled(40 / 51.14),
+            f"{_SIZES}; {_INFERRED}",
+        ),
+        TaskSpec(
+            "rte",
+            "rte",
+            2_490,
+            2,
+            "accuracy",
+            True,
+            LengthStats(70.20, 56, 157, 289, 12, _longest(163, 187, 212, 228, 243), 68.77),
+            f"{_SIZES}; {_COUNTED}",
+        ),
+    )
+}
+"""The GLUE tasks, by id."""
+
+TRAINING_TASKS = ("sst2", "qnli", "mrpc")
+"""Tasks that governors learn from (arXiv 2607.05933)."""
+
+HELD_OUT_TASKS = ("cola", "stsb", "qqp", "wnli", "mnli", "rte")
+"""Tasks that governors are judged on (the same)."""
+
+
+def max_length_of(task: TaskSpec) -> int:
+    """Longest sequence kept by default, tokens: 128 for SST-2, else 256, as in the group's scripts."""
+    return 128 if task.id == "sst2" else 256
+
+
+def _find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    key = str(name).strip().lower()
+    if key in known:
+        return known[key]
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+    raise InputError(
+        f"There is no {kind} '{name}' in the catalogue.",
+        f"Known: {', '.join(known)}.",
+        f"Did you mean {' or '.join(close)}?" if close else "",
+    )
+
 
 def find_model(name: str) -> ModelSpec:
-    return MODELS[name.lower()]
+    """The model of that id, in any case.
+
+    Raises:
+        InputError: unknown; names what is close.
+    """
+    spec: ModelSpec = _find("model", name, MODELS)
+    return spec
+
+
+def find_task(name: str) -> TaskSpec:
+    """The task of that id, in any case.
+
+    Raises:
+        InputError: unknown; names what is close.
+    """
+    spec: TaskSpec = _find("task", name, TASKS)
+    return spec
+
+
+def catalogue_features(
+    model: str | None = None,
+    task: str | None = None,
+    *,
+    batch_size: float | None = None,
+    seq_len: float | None = None,
+) -> dict[str, FeatureValue]:
+    """Features of a governor that are known without measuring.
+
+    Args:
+        model: model id; None leaves its features out.
+        task: task id; None leaves `seq_len` out unless given.
+        batch_size: examples per step; the model's default where None.
+        seq_len: mean tokens per example; where None, the task's mean with the model's tokenizer (BERT's
+            without a model).
+
+    Returns:
+        Values by feature name; what nobody knows is left out.
+
+    Raises:
+        InputError: unknown model or task.
+    """
+    found: dict[str, FeatureValue] = {}
+    spec = find_model(model) if model is not None else None
+    if spec is not None:
+        found |= {"family": spec.family, "layers": float(spec.layers), "hidden": float(spec.hidden)}
+        found["params_m"] = spec.params_m
+        found["batch_size"] = float(spec.batch_size)
+    if task is not None:
+        found["seq_len"] = find_task(task).lengths.mean_tokens(spec.tokenizer if spec else "bert")
+    if batch_size is not None:
+        found["batch_size"] = float(batch_size)
+    if seq_len is not None:
+        found["seq_len"] = float(seq_len)
+    return found

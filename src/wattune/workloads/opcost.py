@@ -1,22 +1,25 @@
 """Operation cost of a training step: FLOPs, bytes and kernel launches, counted on the real architecture.
 
-The architecture is built by `transformers` on torch's meta device (shapes, no data) and one training step is run on it:
-forward, backward, then gradient clipping and AdamW. Every aten operation that would launch a kernel is seen and counted.
-Counts are exact polynomials in batch size B and padded length L, `BASIS`; the committed table `opcost_table.json` holds
-their coefficients, so that nobody needs torch to ask for a cost. `wattune opcost --write` recounts it.
+The architecture is built by `transformers` on torch's meta device (shapes, no data) and one training step is
+run on it: forward, backward, then gradient clipping and AdamW. Every aten operation that would launch a
+kernel is counted. Counts are exact polynomials in batch size B and padded length L, `BASIS`; the committed
+table `opcost_table.json` holds their coefficients, so that nobody needs torch to ask for a cost. `wattune
+opcost --write` recounts it.
 
 How it is counted:
 
-* FLOPs: matrix products and convolutions, with the formulas of torch's own FLOP counter; a multiply-add is two.
-* bytes: tensors read plus tensors written by each operation, each counted unfused. A broadcast tensor counts once; a lookup
-  (embedding, gather) reads the rows it returns and not the table; what is overwritten without being read is written only.
-* launches: one for each operation that is not a view. Multi-tensor ("foreach") operations of the optimizer count the launches
-  of ATen's multi-tensor-apply with its limits.
-* fp16 and bf16 stand for automatic mixed precision: torch's CUDA autocast rules are applied to an fp32 model (casts of
-  weights, once a step, and of activations are counted with their gradients); fp16 adds the gradient scaler's unscaling.
-  The optimizer works in fp32.
-* The model trains (dropout as the fused kernel that GPUs use), attention is ``eager``, no attention mask is passed. The classifier has two
-  outputs; their number makes no difference that matters.
+* FLOPs: matrix products and convolutions, with the formulas of torch's own FLOP counter; a multiply-add is
+  two.
+* bytes: tensors read plus tensors written by each operation, each counted unfused. A broadcast tensor counts
+  once; a lookup (embedding, gather) reads the rows it returns and not the table; what is overwritten is
+  written only.
+* launches: one for each operation that is not a view. Multi-tensor ("foreach") operations of the optimizer
+  count the launches of ATen's multi-tensor-apply with its limits.
+* fp16 and bf16 stand for automatic mixed precision: torch's CUDA autocast rules are applied to an fp32 model
+  (casts of weights, once a step, and of activations are counted, with their gradients); fp16 adds the
+  gradient scaler's unscaling. The optimizer works in fp32.
+* The model trains (dropout as the fused kernel that GPUs use), attention is ``eager``, a padding mask is
+  passed. The classifier has two outputs; their number makes no difference that matters.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from wattune.core.errors import BoardError, InputError
 from wattune.core.workload import PhaseCost, StepCost
 from wattune.io import read_json, write_text
-from wattune.workloads.catalogue import MODELS, find_model
+from wattune.workloads.catalogue import MODELS, family_of, find_model
 
 BASIS = ("1", "L", "L^2", "B", "BL", "BL^2")
 """Terms of a cost polynomial in batch size B and padded length L."""
@@ -46,8 +49,14 @@ COMMAND = "wattune opcost --write"
 _SOLVE_AT = tuple((batch, length) for batch in (2, 3) for length in (16, 24, 40))
 _VERIFY_AT = ((5, 57), (16, 128), (32, 200))
 
+_MASK_DIMS = {"deberta": (2,), "deberta-v2": (2,)}
+_ANY_MASK = (4, 2, 0)
+"""Dimensions of the padding masks to try: expanded and additive, as the tokenizer gives it, none.
+
+Most models look at the values of a 2-D mask to expand it, and on the meta device there are no values."""
+
 _MAX_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
-"""Tensors that one launch of ATen's multi-tensor-apply takes, by number of tensor lists (MultiTensorApply.cuh)."""
+"""Tensors that one launch of ATen's multi-tensor-apply takes, by number of lists (MultiTensorApply.cuh)."""
 
 _MAX_BLOCKS, _CHUNK = 320, 65536
 """Blocks of one such launch, and elements of one block (the same file)."""
@@ -65,6 +74,7 @@ class CostPolynomials:
         hidden: width of the hidden state.
         base_params: parameters of the pretrained model with its embeddings.
         head: ``sequence classification`` or ``causal language model``, what was counted.
+        decoder: whether the pretrained model is a causal language model.
     """
 
     coefficients: Mapping[str, Mapping[str, tuple[float, ...]]]
@@ -74,6 +84,7 @@ class CostPolynomials:
     hidden: int
     base_params: int
     head: str
+    decoder: bool
 
     def step_cost(self, batch_size: int, seq_len: int) -> StepCost:
         """Cost of one step on a batch padded to `seq_len` tokens."""
@@ -100,7 +111,8 @@ def _terms(batch_size: int, seq_len: int) -> tuple[int, ...]:
     return by_length + tuple(batch_size * term for term in by_length)
 
 
-# --- the committed table --------------------------------------------------------------------------------------------
+# --- the committed table
+# --------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1)
@@ -134,6 +146,7 @@ def polynomials(model_id: str, precision: str) -> CostPolynomials:
         hidden=model.hidden,
         base_params=model.params,
         head="sequence classification",
+        decoder=model.tokenizer == "pythia",
     )
 
 
@@ -155,7 +168,9 @@ def step_cost(model_id: str, precision: str, batch_size: int, seq_len: int) -> S
 
 def _check_precision(precision: str) -> None:
     if precision not in PRECISIONS:
-        raise InputError(f"Precision '{precision}' is unknown.", f"One of {', '.join(PRECISIONS)} was expected.")
+        raise InputError(
+            f"Precision '{precision}' is unknown.", f"One of {', '.join(PRECISIONS)} was expected."
+        )
 
 
 def table_document(models: Iterable[str] = tuple(MODELS)) -> dict[str, Any]:
@@ -168,10 +183,7 @@ def table_document(models: Iterable[str] = tuple(MODELS)) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for model_id in models:
         model = MODELS[model_id]
-        counted = {
-            precision: count_config({"model_type": model.family, **model.hf_config}, precision)
-            for precision in PRECISIONS
-        }
+        counted = {precision: count_config(model.hf_config, precision) for precision in PRECISIONS}
         entries[model_id] = {"trained_params": counted["fp32"].params} | {
             precision: {
                 phase: {
@@ -211,7 +223,8 @@ def write_table(path: Path | None = None) -> Path:
     return path
 
 
-# --- counting -------------------------------------------------------------------------------------------------------
+# --- counting
+# -------------------------------------------------------------------------------------------------------
 
 
 def _import_torch() -> tuple[Any, Any]:
@@ -224,81 +237,88 @@ def _import_torch() -> tuple[Any, Any]:
             "The catalogue's models need neither: their costs are in a table.",
             "Install them with `make setup EXTRAS=train` or `pip install 'wattune[train]'`.",
         ) from error
+    if not transformers.utils.is_torch_available():
+        raise BoardError(
+            f"transformers {transformers.__version__} does not work with torch {torch.__version__}.",
+            "A pair that works together was expected.",
+            "Install an older transformers (for example `pip install 'transformers<5'`) or a newer torch.",
+        )
     return torch, transformers
 
 
-def _read_config(config: Union[Path, str, Mapping[str, Any]]) -> tuple[dict[str, Any], str]:
+def _read_config(config: Path | str | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if isinstance(config, Mapping):
-        document, name = dict(config), "The configuration"
+        document, name = dict(config), "this configuration"
     else:
         document = read_json(Path(config), "The Hugging Face configuration")
         name = str(config)
     if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
         raise InputError(
-            f"{name} is not a Hugging Face model configuration.",
+            f"There is no Hugging Face model configuration in {name}.",
             'A JSON object with a "model_type" was expected.',
             "Give the config.json of a checkpoint.",
         )
     return document, name
 
 
-def _build(document: dict[str, Any], name: str, n_labels: int) -> tuple[Any, Any, str, int]:
-    """The model on the meta device, its configuration, the kind of its head and the pretrained model's parameters."""
+_NOT_SHAPE = {"model_type", "dtype", "torch_dtype", "quantization_config", "architectures"}
+_NOT_SHAPE |= {"id2label", "label2id", "num_labels", "problem_type"}
+
+
+def _build(document: dict[str, Any], name: str, n_labels: int) -> tuple[Any, Any, str, bool, int]:
+    """Model on the meta device, configuration, head, whether it is a decoder, pretrained parameters."""
     torch, transformers = _import_torch()
-    settings = {key: value for key, value in document.items() if key not in {"model_type", "dtype", "torch_dtype"}}
-    for key in ("quantization_config", "id2label", "label2id", "num_labels", "problem_type", "architectures"):
-        settings.pop(key, None)
     model_type = document["model_type"]
-    try:
-        config = transformers.AutoConfig.for_model(model_type, **settings)
-    except ValueError as error:
+    if model_type not in transformers.CONFIG_MAPPING:
         raise InputError(
             f"transformers {transformers.__version__} knows no model type '{model_type}' ({name}).",
             "The model_type of an architecture that transformers can build was expected.",
             "Check the file, or install a newer transformers.",
-        ) from error
-    except Exception as error:  # noqa: BLE001  # configuration classes raise anything on bad values
-        raise InputError(f"{name} does not describe a model: {_first_line(error)}.") from error
-    config = config.get_text_config()
-    config.num_labels = n_labels
-    config.use_cache = False
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = 0
+        )
+    settings = {key: value for key, value in document.items() if key not in _NOT_SHAPE}
+    try:
+        config = transformers.AutoConfig.for_model(model_type, **settings).get_text_config()
+        if min(config.num_hidden_layers, config.hidden_size) < 1:  # what a governor asks for must be there
+            raise ValueError("it has no layers or no width")
+        config.num_labels = n_labels
+        config.use_cache = False
+        if getattr(config, "pad_token_id", None) is None:
+            config.pad_token_id = 0
+    except Exception as error:  # configuration classes raise anything on bad values
+        raise InputError(f"No model can be built from {name}: {_first_line(error)}.") from error
     heads = (
         ("sequence classification", transformers.AutoModelForSequenceClassification),
         ("causal language model", transformers.AutoModelForCausalLM),
     )
+    kind = type(config)
+    decoder = kind in transformers.AutoModelForCausalLM._model_mapping
+    decoder &= kind not in transformers.AutoModelForMaskedLM._model_mapping
     for head, auto_class in heads:
-        if type(config) not in auto_class._model_mapping:  # the documented lookup raises the same ValueError as bad shapes
+        if kind not in auto_class._model_mapping:
             continue
         try:
             with torch.device("meta"):
-                model = auto_class.from_config(config, attn_implementation="eager", dtype=torch.float32)
-                base = _base_model(transformers, config)
-        except Exception as error:  # noqa: BLE001  # model classes raise anything on impossible shapes
-            raise InputError(f"{name} does not describe a model: {_first_line(error)}.") from error
-        return model.train(), config, head, sum(p.numel() for p in base.parameters())
+                model = auto_class.from_config(config, attn_implementation="eager").float()
+                pretrained = transformers.AutoModelForCausalLM if decoder else transformers.AutoModel
+                base = pretrained.from_config(config, attn_implementation="eager")
+        except Exception as error:  # model classes raise anything on impossible shapes
+            raise InputError(f"No model can be built from {name}: {_first_line(error)}.") from error
+        return model.train(), config, head, decoder, sum(p.numel() for p in base.parameters())
     raise InputError(
-        f"Model type '{model_type}' ({name}) has neither a sequence classifier nor a language model in transformers.",
-        "A text model was expected.",
+        f"Model type '{model_type}' ({name}) is not a text model that transformers can train.",
+        "One with a sequence classifier or a causal language model was expected.",
     )
-
-
-def _base_model(transformers: Any, config: Any) -> Any:
-    is_decoder = type(config) in transformers.AutoModelForCausalLM._model_mapping and not (
-        type(config) in transformers.AutoModelForMaskedLM._model_mapping
-    )
-    auto_class = transformers.AutoModelForCausalLM if is_decoder else transformers.AutoModel
-    return auto_class.from_config(config, attn_implementation="eager")
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].endswith(":"):
+        lines[0] = " ".join(lines[:2])
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
 def count_config(
-    config: Union[Path, str, Mapping[str, Any]], precision: str, n_labels: int = 2
+    config: Path | str | Mapping[str, Any], precision: str, n_labels: int = 2
 ) -> CostPolynomials:
     """Count any Hugging Face configuration as a sequence classifier, else as a causal language model.
 
@@ -311,25 +331,20 @@ def count_config(
         Exact cost polynomials.
 
     Raises:
-        InputError: not such a configuration, a model type that transformers does not know, or an architecture whose
-            operations depend on data (then shapes alone do not tell its cost).
+        InputError: not such a configuration, a model type that transformers does not know, or an architecture
+            whose operations depend on data (then shapes alone do not tell its cost).
         BoardError: torch or transformers is missing.
     """
     _check_precision(precision)
     document, name = _read_config(config)
-    model, built, head, base_params = _build(document, name, n_labels)
+    model, built, head, decoder, base_params = _build(document, name, n_labels)
     optimizer = _count_optimizer(model, precision)
 
     def at(batch: int, length: int) -> dict[str, tuple[int, int, int]]:
-        try:
-            forward, backward = _count_step(model, precision, batch, length, n_labels, head)
-        except Exception as error:
-            raise InputError(
-                f"{name} (model type '{built.model_type}') cannot be counted: {_first_line(error)}.",
-                "An architecture whose operations follow from shapes alone was expected.",
-            ) from error
+        forward, backward = _count_step(model, precision, batch, length, n_labels, head, mask_dims)
         return {"forward": forward, "backward": backward}
 
+    mask_dims = _usable_mask(model, precision, n_labels, head, name)
     solved_at = {point: at(*point) for point in _SOLVE_AT}
     coefficients: dict[str, dict[str, tuple[float, ...]]] = {
         "optimizer": {q: (v, 0, 0, 0, 0, 0) for q, v in zip(QUANTITIES, optimizer, strict=True)}
@@ -339,20 +354,38 @@ def count_config(
             quantity: _solve([solved_at[point][phase][i] for point in _SOLVE_AT])
             for i, quantity in enumerate(QUANTITIES)
         }
-    longest = min(int(getattr(built, "max_position_embeddings", None) or 10**9), 10**9)
+    longest = getattr(built, "max_position_embeddings", None) or max(length for _, length in _VERIFY_AT)
     result = CostPolynomials(
         coefficients={phase: coefficients[phase] for phase in PHASES},
         params=sum(p.numel() for p in model.parameters()),
-        family=built.model_type,
+        family=family_of(built.model_type),
         layers=int(built.num_hidden_layers),
         hidden=int(built.hidden_size),
         base_params=base_params,
         head=head,
+        decoder=decoder,
     )
     for batch, length in _VERIFY_AT:
         if length <= longest:
             _verify(result, at(batch, length), batch, length, name)
     return result
+
+
+def _usable_mask(model: Any, precision: str, n_labels: int, head: str, name: str) -> int:
+    """Dimensions of the first padding mask with which the model can be counted."""
+    model_type = model.config.model_type
+    faults: list[Exception] = []
+    for dims in _MASK_DIMS.get(model_type, _ANY_MASK):
+        try:
+            _count_step(model, precision, 2, 8, n_labels, head, dims)
+        except Exception as error:  # noqa: BLE001, PERF203  # models raise anything where they need values
+            faults.append(error)
+        else:
+            return dims
+    raise InputError(
+        f"Model type '{model_type}' ({name}) cannot be counted: {_first_line(faults[0])}.",
+        "An architecture whose operations follow from shapes alone was expected.",
+    ) from faults[0]
 
 
 def _verify(
@@ -365,15 +398,18 @@ def _verify(
             predicted = getattr(costed, quantity)
             if abs(predicted - actual) > 1e-9 * max(actual, 1):
                 raise InputError(
-                    f"The cost of {name} is not a polynomial in batch size and length: {phase} {quantity} at batch {batch},"
-                    f" length {length} is {actual}, not {predicted:.0f}.",
+                    f"The cost of {name} is not a polynomial in batch size and length: {phase} {quantity} at"
+                    f" batch {batch}, length {length} is {actual}, not {predicted:.0f}.",
                     "An architecture with full attention was expected.",
                 )
 
 
 def _solve(values: Sequence[int]) -> tuple[float, ...]:
     """Coefficients of `BASIS` through the counts at `_SOLVE_AT`, by exact elimination."""
-    rows = [[Fraction(t) for t in _terms(*point)] + [Fraction(v)] for point, v in zip(_SOLVE_AT, values, strict=True)]
+    rows = [
+        [Fraction(t) for t in _terms(*point)] + [Fraction(v)]
+        for point, v in zip(_SOLVE_AT, values, strict=True)
+    ]
     n = len(rows)
     for i in range(n):
         pivot = next(r for r in range(i, n) if rows[r][i] != 0)
@@ -394,7 +430,8 @@ def multi_tensor_launches(numels: Sequence[int], lists: int) -> int:
         lists: tensor lists the operation touches.
 
     Returns:
-        Launches by the rule of ATen's multi_tensor_apply: a launch goes out when it holds its most tensors or its most blocks.
+        Launches by the rule of ATen's multi_tensor_apply: one goes out when it is full of tensors or of
+        blocks.
     """
     launches = tensors = blocks = 0
     limit = _MAX_TENSORS[min(lists, max(_MAX_TENSORS))]
@@ -413,9 +450,22 @@ def multi_tensor_launches(numels: Sequence[int], lists: int) -> int:
 
 
 _VIEWS = {"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh", "aten::alias", "aten::detach"}
-_ALLOCATIONS = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
+_ALLOCATIONS = {
+    "aten::empty",
+    "aten::empty_like",
+    "aten::empty_strided",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+}
 _LOOKUPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}
-_OVERWRITES = {"aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::normal_", "aten::uniform_"}
+_OVERWRITES = {
+    "aten::copy_",
+    "aten::fill_",
+    "aten::zero_",
+    "aten::bernoulli_",
+    "aten::normal_",
+    "aten::uniform_",
+}
 _SCATTERS = {"aten::scatter_add_", "aten::index_add_", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -444,12 +494,11 @@ def _bytes_of(name: str, inputs: list[Any], outputs: list[Any]) -> int:
     read = [_nbytes(tensor) for tensor in inputs]
     written = sum(_nbytes(tensor) for tensor in outputs)
     if name in _LOOKUPS:
-        read[0] = min(read[0], written)
+        read[0] = written
     elif name in _OVERWRITES:
         read[0] = 0
     elif name in _SCATTERS:
-        touched = min(read[0], max(_nbytes(tensor) for tensor in inputs[1:]))
-        read[0] = written = touched
+        read[0] = written = _nbytes(inputs[-1])
     return sum(read) + written
 
 
@@ -474,14 +523,14 @@ class _Tally:
         if func._overloadpacket in flop_registry:
             self.flops += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
         self.bytes += _bytes_of(name, inputs, outputs)
-        self.launches += _launches_of(name, args, result)
+        self.launches += _launches_of(name, args)
 
     def counts(self) -> tuple[int, int, int]:
         """FLOPs, bytes, launches."""
         return self.flops, self.bytes, self.launches
 
 
-def _launches_of(name: str, args: Any, result: Any) -> int:
+def _launches_of(name: str, args: Any) -> int:
     if "_foreach_" not in name:
         return 1
     lists = [found for arg in args if isinstance(arg, (list, tuple)) and (found := _tensors(arg))]
@@ -510,12 +559,43 @@ def _tally_mode() -> Any:
     return TallyMode()
 
 
-# Functions that torch's CUDA autocast runs in half precision or in fp32 (documented in "Automatic Mixed Precision package",
-# section "CUDA Op-Specific Behavior"), as far as text models use them.
-_TO_HALF = {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "einsum"}
+# Functions that torch's CUDA autocast runs in half precision or in fp32 (documented in "Automatic Mixed
+# Precision package", section "CUDA Op-Specific Behavior"), as far as text models use them.
+_TO_HALF = {
+    "linear",
+    "matmul",
+    "__matmul__",
+    "__rmatmul__",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addbmm",
+    "einsum",
+}
 _TO_HALF |= {"conv1d", "conv2d", "conv3d"}
-_TO_FP32 = {"layer_norm", "group_norm", "rms_norm", "pow", "__pow__", "rsqrt", "exp", "log", "log_softmax", "softplus"}
-_TO_FP32 |= {"cross_entropy", "nll_loss", "mse_loss", "binary_cross_entropy_with_logits", "norm", "cumsum", "sum", "prod"}
+_TO_FP32 = {
+    "layer_norm",
+    "group_norm",
+    "rms_norm",
+    "pow",
+    "__pow__",
+    "rsqrt",
+    "exp",
+    "log",
+    "log_softmax",
+    "softplus",
+}
+_TO_FP32 |= {
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "binary_cross_entropy_with_logits",
+    "norm",
+    "cumsum",
+    "sum",
+    "prod",
+}
 
 
 def _gpu_mode(half: Any) -> Any:
@@ -528,12 +608,18 @@ def _gpu_mode(half: Any) -> Any:
     def cast(value: Any, dtype: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(cast(item, dtype) for item in value)
-        if not isinstance(value, torch.Tensor) or value.dtype not in {torch.float32, half} or value.dtype == dtype:
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.dtype not in {torch.float32, half}
+            or value.dtype == dtype
+        ):
             return value
         if value.device.type != "meta":
             return value
         if value.is_leaf and value.requires_grad:  # autocast casts each weight once a step
-            return casts.setdefault(id(value), value.to(dtype)) if id(value) not in casts else casts[id(value)]
+            return (
+                casts.setdefault(id(value), value.to(dtype)) if id(value) not in casts else casts[id(value)]
+            )
         return value.to(dtype)
 
     def cast_all(func: Callable[..., Any], args: Any, kwargs: Any, dtype: Any) -> Any:
@@ -556,7 +642,9 @@ def _gpu_mode(half: Any) -> Any:
                 tensor = args[0] if args else kwargs["input"]
                 probability = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
                 training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-                return torch.native_dropout(tensor, probability, True)[0] if training and probability else tensor
+                return (
+                    torch.native_dropout(tensor, probability, True)[0] if training and probability else tensor
+                )
             if name == "softmax":
                 return softmax(func, args, kwargs)
             if half is not None and name in _TO_HALF:
@@ -575,7 +663,7 @@ def _half(precision: str) -> Any:
 
 
 def _count_step(
-    model: Any, precision: str, batch: int, length: int, n_labels: int, head: str
+    model: Any, precision: str, batch: int, length: int, n_labels: int, head: str, mask_dims: int
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Counts of the forward and the backward pass at one batch size and length."""
     import torch
@@ -586,17 +674,29 @@ def _count_step(
     else:
         dtype = torch.float32 if n_labels == 1 else torch.long
         labels = torch.zeros(batch, dtype=dtype, device="meta")
-    model.config.problem_type = None
+    mask = {
+        4: lambda: torch.zeros(batch, 1, length, length, device="meta"),
+        2: lambda: torch.ones(batch, length, dtype=torch.long, device="meta"),
+        0: lambda: None,
+    }[mask_dims]()
+    model.config.problem_type = "regression" if n_labels == 1 else "single_label_classification"
     model.zero_grad(set_to_none=True)
     with _tally_mode() as forward, _gpu_mode(_half(precision)):
-        loss = model(input_ids=ids, labels=labels).loss
+        loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss
     with _tally_mode() as backward:
         loss.backward()
     return forward.tally.counts(), backward.tally.counts()
 
 
+def _clip(torch: Any, grads: list[Any]) -> None:
+    """The operations of `clip_grad_norm_(parameters, 1.0, foreach=True)`, which refuses the meta device."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads, 2.0)), 2.0)
+    factor = torch.clamp(1.0 / (norm + 1e-6), max=1.0)
+    torch._foreach_mul_(grads, factor)
+
+
 def _count_optimizer(model: Any, precision: str) -> tuple[int, int, int]:
-    """Counts of gradient clipping at norm 1 and an AdamW step (and, for fp16, the unscaling of the gradients)."""
+    """Counts of gradient clipping at norm 1 and an AdamW step; for fp16 also of unscaling the gradients."""
     import torch
 
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -608,7 +708,7 @@ def _count_optimizer(model: Any, precision: str) -> tuple[int, int, int]:
         if precision == "fp16":
             found, scale = (torch.empty((), device="meta") for _ in range(2))
             torch._amp_foreach_non_finite_check_and_unscale_([p.grad for p in trained], found, scale)
-        torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
+        _clip(torch, [p.grad for p in trained])
         optimizer.step()
     model.zero_grad(set_to_none=True)
     return mode.tally.counts()

@@ -38,10 +38,11 @@ class BoardConstants:
         bytes_per_clock: memory traffic per GPU clock while the DRAM clock follows the GPU.
         bandwidth_ceiling_byte_per_s: bandwidth that no clock exceeds.
         bandwidth_sharpness: exponent of the smooth minimum of the two.
-        dram_share: share of the unfused kernel traffic that reaches DRAM.
+        dram_share: share of the unfused kernel traffic of forward and backward that reaches DRAM (the optimizer's all does).
         launch_cost_s: CPU time to issue one kernel.
         host_gap_s: time per step in which nothing is issued (batch collation, copy, bookkeeping).
-        overlap_exponent: exponent of the soft maximum of compute, memory and launch time.
+        kernel_overlap_exponent: exponent of the soft maximum of compute and memory time; 1 is one after the other.
+        launch_overlap_exponent: exponent of the soft maximum of that and launch time.
         voltage_floor_v: GPU voltage up to the knee.
         voltage_knee_mhz: clock at which the voltage leaves its floor.
         voltage_slope_v_per_mhz: rise above the knee.
@@ -71,7 +72,8 @@ class BoardConstants:
     dram_share: float = _constant("1")
     launch_cost_s: float = _constant("s")
     host_gap_s: float = _constant("s")
-    overlap_exponent: float = _constant("1")
+    kernel_overlap_exponent: float = _constant("1")
+    launch_overlap_exponent: float = _constant("1")
     voltage_floor_v: float = _constant("V")
     voltage_knee_mhz: float = _constant("MHz")
     voltage_slope_v_per_mhz: float = _constant("V/MHz")

@@ -2,9 +2,11 @@
 
 Structure (values and their sources are in the constants file):
 
-- Time of a phase (forward, backward, optimizer): the p-norm of compute time ``flops / (flop per clock x efficiency x
-  f)``, memory time ``bytes x DRAM share / bandwidth(f)`` and launch time ``launches x launch cost``. The energy roofline
-  of Choi et al. (IPDPS 2013) with overlap, its maximum softened.
+- Time of a phase (forward, backward, optimizer): a soft maximum (p-norm) of compute time ``flops / (flop per clock x
+  efficiency x f)``, memory time ``bytes x DRAM share / bandwidth(f)`` and launch time ``launches x launch cost``: the
+  roofline of time of Choi et al. (IPDPS 2013), softened. Compute and memory overlap little, since the kernels that
+  need the one and those that need the other run in turn; launching overlaps more, since kernels are queued. So the
+  two norms have exponents of their own.
 - VDD_GPU_SOC: static power growing with V, a clock tree ``f V^2``, and energy per operation and per byte ``V^2``.
 - VDD_CPU_CV: a base, and more while a thread issues kernels.
 - VIN_SYS_5V0: a base, and energy per byte of DRAM traffic.
@@ -26,6 +28,9 @@ RAIL_SETS: dict[str, tuple[str, ...]] = {
     "gpu_cpu": (GPU_RAIL, CPU_RAIL),
     "module": (GPU_RAIL, CPU_RAIL, SYS_RAIL),
 }
+OPTIMIZER_DRAM_SHARE = 1.0
+"""The optimizer streams through parameters and moments once: caches cannot keep them."""
+
 HALF_PRECISIONS = frozenset({"fp16", "bf16"})
 
 
@@ -94,7 +99,9 @@ def is_half(precision: str) -> bool:
     raise InputError(f"The precision '{precision}' is not modelled.", "One of fp32, fp16, bf16 was expected.")
 
 
-def run_phase(c: BoardConstants, cost: PhaseCost, precision: str, mhz: float) -> PhaseRun:
+def run_phase(
+    c: BoardConstants, cost: PhaseCost, precision: str, mhz: float, *, dram_share: float | None = None
+) -> PhaseRun:
     """One phase at a pinned clock.
 
     Args:
@@ -102,16 +109,18 @@ def run_phase(c: BoardConstants, cost: PhaseCost, precision: str, mhz: float) ->
         cost: operations of the phase; at least one of them above 0.
         precision: ``fp32``, ``fp16`` or ``bf16``.
         mhz: GPU clock.
+        dram_share: share of the traffic that reaches DRAM; the board's constant where not given.
     """
     half = is_half(precision)
     flop_rate = (
         c.flop_per_clock_half * c.efficiency_half if half else c.flop_per_clock_fp32 * c.efficiency_fp32
     ) * (mhz * 1e6)
-    dram_bytes = cost.bytes * c.dram_share
+    dram_bytes = cost.bytes * (c.dram_share if dram_share is None else dram_share)
     launch_s = cost.launches * c.launch_cost_s
-    p = c.overlap_exponent
-    gpu_s = _soft_maximum(cost.flops / flop_rate, dram_bytes / bandwidth_byte_per_s(c, mhz), p)
-    time_s = _soft_maximum(gpu_s, launch_s, p)
+    gpu_s = _soft_maximum(
+        cost.flops / flop_rate, dram_bytes / bandwidth_byte_per_s(c, mhz), c.kernel_overlap_exponent
+    )
+    time_s = _soft_maximum(gpu_s, launch_s, c.launch_overlap_exponent)
     v2 = voltage_v(c, mhz) ** 2
     per_flop = c.energy_per_flop_half_j if half else c.energy_per_flop_fp32_j
     return PhaseRun(
@@ -125,8 +134,12 @@ def run_phase(c: BoardConstants, cost: PhaseCost, precision: str, mhz: float) ->
 
 def run_step(c: BoardConstants, cost: StepCost, precision: str, mhz: float) -> tuple[PhaseRun, ...]:
     """The phases of one training step at a pinned clock: forward, backward, optimizer, and the host's gap."""
-    costs = (cost.forward, cost.backward, cost.optimizer)
-    runs = [run_phase(c, phase, precision, mhz) for phase in costs if phase.flops or phase.bytes or phase.launches]
+    phases = ((cost.forward, c.dram_share), (cost.backward, c.dram_share), (cost.optimizer, OPTIMIZER_DRAM_SHARE))
+    runs = [
+        run_phase(c, phase, precision, mhz, dram_share=share)
+        for phase, share in phases
+        if phase.flops or phase.bytes or phase.launches
+    ]
     if c.host_gap_s:
         cpu_w = c.cpu_base_w + c.cpu_launch_w
         runs.append(PhaseRun(c.host_gap_s, 0.0, idle_gpu_soc_w(c, mhz), cpu_w, c.sys_base_w))

@@ -1,0 +1,378 @@
+"""Judging policies on workloads they have not seen, and the figures that sum it up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wattune.core.curve import EnergyCurve
+from wattune.core.errors import InputError
+from wattune.core.governor import Governor
+from wattune.core.policies import POLICY_ORDER, Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
+from wattune.core.settings import FrequencyTable, Setting, setting_label
+from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
+from wattune.learning.export import train_governor
+from wattune.learning.loocv import SearchSpace
+from wattune.learning.table import FeatureTable, WorkloadRows, baseline_of, mean_curve, rows_digest
+
+log = logging.getLogger(__name__)
+
+METRICS_SCHEMA_VERSION = 1
+DECIMALS = 6
+SIZES = ("large", "small")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy's choice costs on one workload, on its judged curve.
+
+    Attributes:
+        policy: name of the policy.
+        row: the workload.
+        setting: the measured setting judged: the policy's own, or the nearest measured clock.
+        energy_j: energy there, joules.
+        time_s: time there, seconds; None where unknown.
+        saving_pct: against MAXN; None without that baseline.
+        regret_pct: against the oracle.
+        slowdown_pct: against MAXN; None without that baseline or without times.
+        oracle_setting: the setting of least judged energy.
+    """
+
+    policy: str
+    row: WorkloadRows
+    setting: Setting
+    energy_j: float
+    time_s: float | None
+    saving_pct: float | None
+    regret_pct: float
+    slowdown_pct: float | None
+    oracle_setting: Setting
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All outcomes and where they come from.
+
+    Attributes:
+        table: the table judged.
+        split: ``held_out`` or ``leave_one_out``.
+        judged: the workloads judged.
+        n_training: workloads the shipped governor learned from.
+        baseline: ``maxn`` where every judged workload has that row, else None.
+        outcomes: policy by policy in the order of tables, each in the order of `judged`.
+        ffg_mhz: the best fixed clock of the training workloads; None where they share no clock.
+        governor: the shipped governor.
+    """
+
+    table: FeatureTable
+    split: str
+    judged: tuple[WorkloadRows, ...]
+    n_training: int
+    baseline: str | None
+    outcomes: tuple[Outcome, ...]
+    ffg_mhz: float | None
+    governor: Governor
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Names of the policies judged, in the order of tables."""
+        return tuple(dict.fromkeys(outcome.policy for outcome in self.outcomes))
+
+    def of(self, policy: str) -> tuple[Outcome, ...]:
+        """The outcomes of one policy, in the order of `judged`."""
+        return tuple(outcome for outcome in self.outcomes if outcome.policy == policy)
+
+
+def fixed_clock(rows: Sequence[WorkloadRows]) -> float | None:
+    """FFG's clock on these rows; None where they share no clock."""
+    try:
+        return best_fixed_clock([row.measured for row in rows])
+    except ValueError:
+        log.warning("The training workloads share no clock: the best fixed clock (ffg) is left out.")
+        return None
+
+
+def _policies(rows: Sequence[WorkloadRows], governor: Governor, *, published_util: bool) -> list[Policy]:
+    table = FrequencyTable({clock for row in rows for clock in row.measured.clocks})
+    ffg = fixed_clock(rows)
+    return [
+        Maxn(),
+        *([] if ffg is None else [Fixed(ffg)]),
+        Published(table),
+        *([Published(table, with_util=True)] if published_util else []),
+        Governed(governor),
+    ]
+
+
+def _outcome(policy: str, row: WorkloadRows, setting: Setting, baseline: str | None) -> Outcome:
+    curve, point = row.judged, row.judged.points[setting]
+    return Outcome(
+        policy=policy,
+        row=row,
+        setting=setting,
+        energy_j=point.energy_j,
+        time_s=point.time_s,
+        saving_pct=curve.saving_pct(setting) if baseline else None,
+        regret_pct=curve.regret_pct(setting),
+        slowdown_pct=curve.slowdown_pct(setting) if baseline else None,
+        oracle_setting=curve.oracle,
+    )
+
+
+def judge(
+    table: FeatureTable, governor: Governor, space: SearchSpace, *, published_util: bool = False
+) -> Judgement:
+    """Let every policy choose on workloads it has not learned from.
+
+    With held-out workloads the policies learn from the training rows, `mlg` being the shipped `governor`.
+    Without, every workload is judged once by policies that learned everything (best fixed clock, labels,
+    medians, hyper-parameters) from the other workloads. A chosen clock that a workload was not measured at
+    is judged at its nearest measured clock. Policy `maxn` is left out where a judged workload has no MAXN
+    row.
+
+    Args:
+        table: the feature table.
+        governor: the shipped governor, trained on ``table.training``.
+        space: the search repeated inside every leave-one-out fold.
+        published_util: also judge the printed rules with the utilisation rule.
+
+    Raises:
+        InputError: the governor is of another board or was trained on other rows, or leave-one-out was
+            asked of a single workload.
+    """
+    trained_on = governor.document["training"].get("fingerprint")
+    if governor.board != table.board or trained_on != rows_digest(table.training, judged=False):
+        raise InputError(
+            "The governor was not trained on this feature table.",
+            f"One trained on its {len(table.training)} training rows of board {table.board} was expected.",
+            "Run `dvc repro train`.",
+        )
+    rows = table.held_out or table.workloads
+    baseline = baseline_of(rows)
+    chosen: dict[str, list[Outcome]] = {name: [] for name in POLICY_ORDER}
+
+    def let_choose(policies: Sequence[Policy], row: WorkloadRows) -> None:
+        for policy in policies:
+            if policy.name != "maxn" or baseline:
+                setting = row.nearest(policy.choose(row.features))
+                chosen[policy.name].append(_outcome(policy.name, row, setting, baseline))
+        chosen["oracle"].append(_outcome("oracle", row, row.judged.oracle, baseline))
+
+    if table.held_out:
+        policies = _policies(table.training, governor, published_util=published_util)
+        for row in rows:
+            let_choose(policies, row)
+    else:
+        if len(rows) < 2:
+            raise InputError(
+                f"The data hold one workload only ({rows[0].id}).",
+                "Leave-one-out needs at least two, or a column `part` naming held-out workloads.",
+                "Add sweeps of other workloads.",
+            )
+        for row in rows:
+            others = [other for other in rows if other is not row]
+            learned = train_governor(table, others, space, objective=governor.objective).governor
+            let_choose(_policies(others, learned, published_util=published_util), row)
+    complete = [name for name in POLICY_ORDER if len(chosen[name]) == len(rows)]
+    return Judgement(
+        table=table,
+        split="held_out" if table.held_out else "leave_one_out",
+        judged=rows,
+        n_training=len(table.training),
+        baseline=baseline,
+        outcomes=tuple(outcome for name in complete for outcome in chosen[name]),
+        ffg_mhz=fixed_clock(table.training),
+        governor=governor,
+    )
+
+
+def noise_floor(rows: Sequence[WorkloadRows]) -> tuple[float | None, str]:
+    """Mean regret of a policy that picks each workload's measured optimum: what noise alone costs, percent.
+
+    Returns:
+        The floor, or None where it cannot be known, and how it was found or why it was not.
+    """
+    if all(row.noise_free is not None for row in rows):
+        regrets = [row.judged.regret_pct(row.measured.oracle) for row in rows]
+        return mean(regrets), "setting of least measured energy, judged on the noise-free energy"
+    regrets = []
+    for row in rows:
+        for index, left_out in enumerate(row.repeats):
+            others = [curve for number, curve in enumerate(row.repeats) if number != index]
+            if not others:
+                continue
+            seen = mean_curve(others)
+            shared = [s for s in seen.settings if s in left_out.points]
+            if len(shared) > 1:
+                pick = EnergyCurve({s: seen.points[s] for s in shared}).oracle
+                regrets.append(EnergyCurve({s: left_out.points[s] for s in shared}).regret_pct(pick))
+    if not regrets:
+        return None, "unknown: no setting was measured more than once"
+    return mean(regrets), "setting of least energy over the other repeats, judged on the repeat left out"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DECIMALS) + 0.0  # no negative zero
+
+
+def _known(values: Sequence[float | None]) -> list[float] | None:
+    known = [v for v in values if v is not None]
+    return known if len(known) == len(values) else None
+
+
+def summary(outcomes: Sequence[Outcome], *, resamples: int, seed: int) -> dict[str, Any]:
+    """The figures of one policy on one group of workloads; None where there is no baseline or no time."""
+
+    def interval(values: list[float] | None) -> list[float | None] | None:
+        if values is None:
+            return None
+        return [_rounded(bound) for bound in bootstrap_mean_ci95(values, resamples=resamples, seed=seed)]
+
+    savings = _known([o.saving_pct for o in outcomes])
+    slowdowns = _known([o.slowdown_pct for o in outcomes])
+    regrets = [o.regret_pct for o in outcomes]
+    return {
+        "mean_saving_pct": _rounded(mean(savings)) if savings else None,
+        "mean_saving_ci95": interval(savings),
+        "max_saving_pct": _rounded(max(savings)) if savings else None,
+        "min_saving_pct": _rounded(min(savings)) if savings else None,
+        "mean_regret_pct": _rounded(mean(regrets)),
+        "mean_regret_ci95": interval(regrets),
+        "p95_regret_pct": _rounded(percentile(regrets, 95.0)),
+        "max_regret_pct": _rounded(max(regrets)),
+        "mean_slowdown_pct": _rounded(mean(slowdowns)) if slowdowns else None,
+        "mean_slowdown_ci95": interval(slowdowns),
+        "n": len(outcomes),
+    }
+
+
+def summarise(judgement: Judgement, *, resamples: int, seed: int) -> dict[str, Any]:
+    """The document ``reports/evaluate/metrics.json``.
+
+    Args:
+        judgement: the outcomes.
+        resamples: bootstrap resamples of every interval.
+        seed: their seed.
+    """
+    table = judgement.table
+    floor, how = noise_floor(judgement.judged)
+    document: dict[str, Any] = {
+        "_meta": {
+            "schema_version": METRICS_SCHEMA_VERSION,
+            "board": table.board,
+            "provenance": table.provenance,
+            "power_mode": table.power_mode,
+            "rails": table.rails,
+            "objective": judgement.governor.objective,
+            "baseline": judgement.baseline,
+            "split": judgement.split,
+            "judged_on": table.judged_on,
+            "n_workloads": len(judgement.judged),
+            "n_training": judgement.n_training,
+            "held_out_digest": rows_digest(judgement.judged, judged=True),
+            "noise_floor_pct": _rounded(floor),
+            "noise_floor_how": how,
+            "ffg_mhz": judgement.ffg_mhz,
+            "governor_digest": judgement.governor.digest,
+        }
+    }
+    tasks = sorted({row.task for row in judgement.judged if row.task})
+    for policy in judgement.policies:
+        outcomes = judgement.of(policy)
+        groups: dict[str, Any] = {"all": outcomes}
+        groups |= {size: tuple(o for o in outcomes if o.row.size == size) for size in SIZES}
+        by_task = {task: tuple(o for o in outcomes if o.row.task == task) for task in tasks}
+        document[policy] = {
+            name: summary(group, resamples=resamples, seed=seed) for name, group in groups.items() if group
+        }
+        document[policy]["tasks"] = {
+            task: summary(group, resamples=resamples, seed=seed) for task, group in by_task.items()
+        }
+    return document
+
+
+POLICY_COLUMNS = (
+    *(
+        "policy",
+        "board",
+        "provenance",
+        "split",
+        "workload",
+        "model",
+        "task",
+        "size",
+        "setting",
+        "energy_j",
+        "time_s",
+    ),
+    *("saving_pct", "regret_pct", "slowdown_pct", "oracle_setting"),
+)
+CURVE_COLUMNS = (
+    "workload",
+    "model",
+    "task",
+    "setting",
+    "gpu_mhz",
+    "energy_j",
+    "time_s",
+    "power_w",
+    "rel_energy",
+)
+CONFUSION_COLUMNS = ("workload", "actual", "predicted")
+
+
+def policy_rows(judgement: Judgement) -> list[Mapping[str, Any]]:
+    """Rows of ``policies.csv``: one per policy and workload."""
+    return [
+        {
+            "policy": o.policy,
+            "board": judgement.table.board,
+            "provenance": judgement.table.provenance,
+            "split": judgement.split,
+            "workload": o.row.id,
+            "model": o.row.model,
+            "task": o.row.task,
+            "size": o.row.size,
+            "setting": setting_label(o.setting),
+            "energy_j": _rounded(o.energy_j),
+            "time_s": _rounded(o.time_s),
+            "saving_pct": _rounded(o.saving_pct),
+            "regret_pct": _rounded(o.regret_pct),
+            "slowdown_pct": _rounded(o.slowdown_pct),
+            "oracle_setting": setting_label(o.oracle_setting),
+        }
+        for o in judgement.outcomes
+    ]
+
+
+def curve_rows(judgement: Judgement) -> list[Mapping[str, Any]]:
+    """Rows of ``curves.csv``: the judged curves of the judged workloads."""
+    return [
+        {
+            "workload": row.id,
+            "model": row.model,
+            "task": row.task,
+            "setting": setting_label(setting),
+            "gpu_mhz": None if isinstance(setting, str) else setting_label(setting),
+            "energy_j": _rounded(row.judged.points[setting].energy_j),
+            "time_s": _rounded(row.judged.points[setting].time_s),
+            "power_w": _rounded(row.judged_power_w(setting)),
+            "rel_energy": _rounded(row.judged.energy_j(setting) / row.judged.energy_j(row.judged.oracle)),
+        }
+        for row in judgement.judged
+        for setting in row.judged.settings
+    ]
+
+
+def confusion_rows(judgement: Judgement) -> list[Mapping[str, Any]]:
+    """Rows of ``confusion.csv``: the pinned clock of least judged energy against the governor's choice."""
+    return [
+        {
+            "workload": o.row.id,
+            "actual": setting_label(o.row.judged.best_clock),
+            "predicted": setting_label(o.setting),
+        }
+        for o in judgement.of(judgement.governor.policy)
+    ]

@@ -1,0 +1,192 @@
+"""The sweep: measure what is missing, keep what is there, lose nothing that was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wattune.boards.base import Board
+from wattune.core.settings import MAXN, Setting
+from wattune.core.workload import Workload
+from wattune.io import clear_os_errors
+from wattune.profiling.cells import (
+    TEMPORARY,
+    Cell,
+    SweepProtocol,
+    cell_name,
+    fingerprint,
+    parse_cell,
+    workload_features,
+    write_cell,
+)
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[Setting, str], None]
+"""Called per setting with what happened: ``kept``, ``taken back`` or ``measured``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep did.
+
+    Attributes:
+        kept: settings whose cell was there.
+        taken_back: settings whose cell came back from an earlier run of the same protocol.
+        measured: settings measured now.
+        set_aside: files moved out of the way.
+    """
+
+    kept: tuple[Setting, ...]
+    taken_back: tuple[Setting, ...]
+    measured: tuple[Setting, ...]
+    set_aside: tuple[Path, ...]
+
+
+def sweep(
+    board: Board,
+    workload: Workload,
+    settings: Sequence[Setting],
+    protocol: SweepProtocol,
+    folder: Path,
+    superseded: Path,
+    *,
+    part: str = "",
+    progress: Progress | None = None,
+) -> SweepResult:
+    """Bring a workload's folder to one valid cell per setting.
+
+    Cells of another protocol, and damaged ones, are moved to ``superseded/<workload>/...`` and taken back when their
+    protocol returns. Each cell is written as soon as it is measured, atomically: an interrupted sweep goes on at the
+    setting where it stopped.
+
+    Args:
+        board: where to measure.
+        workload: what to measure.
+        settings: clocks of the board's table and ``maxn``.
+        protocol: repeats, steps, seed and protocol version.
+        folder: the workload's folder of cells.
+        superseded: where cells go that are not of this protocol.
+        part: ``train`` or ``held_out``.
+        progress: called after every setting.
+
+    Raises:
+        InputError: a clock outside the board's table.
+        BoardError: the board cannot measure, or the disk cannot be written; finished cells stay.
+    """
+    table = board.info.table
+    settings = [s if isinstance(s, str) else table.match(s) for s in settings]
+    wanted = {cell_name(s): fingerprint(board.info, workload, s, protocol) for s in settings}
+    aside = superseded / workload.id
+    set_aside = _clear(folder, wanted, aside)
+    kept, back, measured = [], [], []
+    features = workload_features(workload, part)
+    for setting in settings:
+        name = cell_name(setting)
+        path, earlier = folder / name, aside / wanted[name][:12] / name
+        if path.exists():
+            done, what = kept, "kept"
+        elif _readable(earlier, wanted[name]) is not None:
+            with clear_os_errors(path):
+                folder.mkdir(parents=True, exist_ok=True)
+                earlier.replace(path)
+                _remove_empty(earlier.parent, superseded)
+            done, what = back, "taken back"
+        else:
+            cell = _measure(board, workload, setting, protocol, wanted[name], part)
+            write_cell(path, cell)
+            done, what = measured, "measured"
+        cell_now = _readable(path, wanted[name])
+        assert cell_now is not None  # just checked, moved or written
+        if dict(cell_now.features) != features:  # e.g. moved from training to held-out: not measured anew
+            write_cell(path, replace(cell_now, features=features))
+        done.append(setting)
+        if progress is not None:
+            progress(setting, what)
+    return SweepResult(tuple(kept), tuple(back), tuple(measured), tuple(set_aside))
+
+
+def _measure(
+    board: Board, workload: Workload, setting: Setting, protocol: SweepProtocol, mark: str, part: str
+) -> Cell:
+    repeats = tuple(
+        board.measure(workload, setting, repeat=repeat, steps=protocol.steps, seed=protocol.seed)
+        for repeat in range(protocol.repeats)
+    )
+    info = board.info
+    return Cell(
+        fingerprint=mark,
+        board=info.id,
+        provenance=info.provenance,
+        power_mode=info.power_mode,
+        rails=info.rails,
+        workload=workload.id,
+        setting=setting,
+        features=workload_features(workload, part),
+        repeats=repeats,
+        noise_free=board.noise_free(workload, setting),
+    )
+
+
+def _readable(path: Path, mark: str) -> Cell | None:
+    """The cell, where it is there, whole and of this protocol."""
+    try:
+        cell = parse_cell(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return cell if cell.fingerprint == mark else None
+
+
+def _clear(folder: Path, wanted: dict[str, str], aside: Path) -> list[Path]:
+    """Remove leftovers of interrupted writes; move cells that are damaged or not of this protocol."""
+    if not folder.is_dir():
+        return []
+    moved: list[Path] = []
+    with clear_os_errors(folder, "tidied"):
+        for leftover in folder.glob(TEMPORARY):
+            leftover.unlink()
+        for path in sorted(folder.glob("*.json")):
+            data = path.read_bytes()
+            try:
+                mark = parse_cell(data).fingerprint
+                if wanted.get(path.name) == mark:
+                    continue
+                target = aside / mark[:12] / path.name
+                message = "%s is of another protocol; kept as %s."
+            except (ValueError, RecursionError) as error:
+                target = aside / f"damaged-{hashlib.sha256(data).hexdigest()[:12]}" / path.name
+                message = f"%s is damaged ({error}); set aside as %s and measured again."
+            target = _free(target, data)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+            level = logging.WARNING if "damaged" in message else logging.DEBUG
+            _log.log(level, message, path, target)
+            moved.append(target)
+    if moved:
+        _log.info("%s: %d cells of another protocol were moved to %s.", folder.name, len(moved), aside)
+    return moved
+
+
+def _free(target: Path, data: bytes) -> Path:
+    """`target`, or a name beside it where another file with other content is there already."""
+    number, free = 1, target
+    while free.exists() and free.read_bytes() != data:
+        number += 1
+        free = target.with_name(f"{target.stem}-{number}{target.suffix}")
+    return free
+
+
+def _remove_empty(folder: Path, stop: Path) -> None:
+    """Remove folders that became empty, up to `stop`."""
+    while folder != stop and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+def sweep_settings(clocks_mhz: Iterable[float], table: Iterable[float], maxn: bool) -> list[Setting]:
+    """The settings a configuration asks for: its clocks, or the whole table where it names none."""
+    settings: list[Setting] = list(clocks_mhz) or list(table)
+    return [*settings, MAXN] if maxn else settings

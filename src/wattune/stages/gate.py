@@ -1,0 +1,108 @@
+"""Stage `gate`: judge the governor against the promotion rules; a rejection is recorded, not a failure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wattune.config import Config, load_params
+from wattune.core.errors import InputError, IntegrityError
+from wattune.core.gate import Evidence, Thresholds, judge_rules, rule_document, verdict
+from wattune.core.governor import parse_governor
+from wattune.io import read_json, read_text, write_json
+from wattune.stages._main import run
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+GOVERNOR = Path("models/governor.json")
+METRICS = Path("reports/evaluate/metrics.json")
+POLICIES = Path("reports/evaluate/policies.csv")
+DECISION = Path("reports/gate/decision.json")
+
+
+def read_savings(path: Path) -> dict[str, dict[str, float | None]]:
+    """Policy -> workload -> saving, percent, from ``policies.csv``; None without a baseline.
+
+    Raises:
+        InputError: missing or not that table.
+    """
+    hint = "Run `dvc repro evaluate`."
+    savings: dict[str, dict[str, float | None]] = {}
+    try:
+        for row in csv.DictReader(io.StringIO(read_text(path, "The table of policies", hint))):
+            saving = float(row["saving_pct"]) if row["saving_pct"] else None
+            savings.setdefault(row["policy"], {})[row["workload"]] = saving
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a table of policies ({error}).", hint=hint) from error
+    return savings
+
+
+def _known(per_workload: Mapping[str, float | None], order: list[str]) -> list[float] | None:
+    values = [per_workload.get(workload) for workload in order]
+    known = [v for v in values if v is not None]
+    return known if known and len(known) == len(values) else None
+
+
+def gate(config: Config, root: Path) -> None:
+    """Run the stage under a repository root."""
+    conf = config.gate
+    governor = parse_governor(read_text(root / GOVERNOR, "The governor", "Run `dvc repro train`."))
+    meta: dict[str, Any] = read_json(root / METRICS, "The metrics", "Run `dvc repro evaluate`.")["_meta"]
+    if meta["governor_digest"] != governor.digest:
+        raise IntegrityError(
+            "The metrics were made with another governor.",
+            f"Metrics of {governor.digest[:12]} were expected, these are of {meta['governor_digest'][:12]}.",
+            "Run `dvc repro evaluate`.",
+        )
+    savings = read_savings(root / POLICIES)
+    if conf.policy != governor.policy or conf.policy not in savings:
+        raise InputError(
+            f"gate.policy is '{conf.policy}', but the governor that ships is '{governor.policy}'.",
+            "The gate judges the policy that ships.",
+            "Correct conf/gate and run `make params`.",
+        )
+    rules = ()
+    if conf.mode != "off":
+        workloads = list(savings[conf.policy])
+        evidence = Evidence(
+            savings_pct=_known(savings[conf.policy], workloads),
+            ffg_savings_pct=_known(savings.get("ffg", {}), workloads),
+            depth=governor.tree.depth,
+        )
+        bars = Thresholds(conf.min_mean_saving_pct, conf.min_worst_saving_pct, conf.max_depth)
+        resamples, seed = config.evaluate.bootstrap_resamples, config.evaluate.bootstrap_seed
+        rules = judge_rules(evidence, bars, resamples=resamples, seed=seed)
+    answer, promote = verdict(conf.mode, rules)
+    write_json(
+        root / DECISION,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "mode": conf.mode,
+            "verdict": answer,
+            "promote": promote,
+            "policy": conf.policy,
+            "board": governor.board,
+            "provenance": governor.provenance,
+            "governor_digest": governor.digest,
+            "held_out_digest": meta["held_out_digest"],
+            "rules": [rule_document(rule) for rule in rules],
+        },
+    )
+    log.info("gate (%s): %s", conf.mode, answer)
+    for rule in rules:
+        log.info("  %s %s: %s", "pass" if rule.passed else "FAIL", rule.rule, rule.reason)
+
+
+def main() -> None:
+    """Run the stage in the current folder."""
+    gate(load_params(), Path())
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

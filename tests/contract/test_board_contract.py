@@ -1,0 +1,107 @@
+"""One suite for every board behind the port: add a board by adding a line to `FACTORIES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from wattune.boards.base import Board
+from wattune.boards.virtual.board import VirtualBoard
+from wattune.core.errors import InputError
+from wattune.core.measurement import PROVENANCES, Measurement
+from wattune.core.settings import MAXN, Setting
+from wattune.core.workload import LengthBin, PhaseCost, StepCost, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A board with something to measure on it.
+
+    Attributes:
+        make: builds the board anew; two boards built so must answer alike.
+        workload: a workload the board knows.
+        settings: settings the board can answer for that workload.
+        repeats: repeats it can answer, from 0.
+    """
+
+    make: Callable[[], Board]
+    workload: Workload
+    settings: tuple[Setting, ...]
+    repeats: int
+
+
+def _virtual(_: Path) -> Case:
+    phase = PhaseCost(flops=5e11, bytes=5e9, launches=400)
+    bins = (
+        LengthBin(64, 0.5, StepCost(phase, phase + phase, PhaseCost(0, 2e9, 50))),
+        LengthBin(96, 0.5, StepCost(phase + phase, phase + phase + phase, PhaseCost(0, 2e9, 50))),
+    )
+    workload = Workload("m-t", "m", "t", "bert", 6, 128, 14.0, 50.0, 32, "fp16", 100, bins)
+    return Case(VirtualBoard, workload, (*VirtualBoard().info.table, MAXN), 3)
+
+
+FACTORIES: dict[str, Callable[[Path], Case]] = {
+    "virtual": _virtual,
+}
+"""Kind of board -> what builds its case in a temporary folder."""
+
+
+@pytest.fixture(params=list(FACTORIES))
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return FACTORIES[request.param](tmp_path)
+
+
+def measure(case: Case, setting: Setting, repeat: int = 0) -> Measurement:
+    return case.make().measure(case.workload, setting, repeat=repeat, steps=20, seed=42)
+
+
+def test_it_says_what_it_is(case: Case) -> None:
+    info = case.make().info
+    assert info.id
+    assert info.provenance in PROVENANCES
+    assert info.power_mode
+    assert info.rails
+    assert len(info.table) >= 1
+    assert {s for s in case.settings if s != MAXN} <= set(info.table)
+
+
+def test_two_boards_built_alike_agree(case: Case) -> None:
+    first, second = case.make(), case.make()
+    assert first.info == second.info
+    for setting in case.settings:
+        assert measure(case, setting) == measure(case, setting)
+
+
+def test_every_setting_yields_a_sound_measurement(case: Case) -> None:
+    for setting in case.settings:
+        for repeat in range(case.repeats):
+            m = measure(case, setting, repeat)
+            assert m.setting == setting
+            assert m.repeat == repeat
+            assert m.energy_j > 0
+            assert m.time_s is None or m.time_s > 0
+            assert m.energy_module_j is None or m.energy_module_j >= m.energy_j
+            assert m.gpu_util_pct is None or 0 <= m.gpu_util_pct <= 100
+            assert m.gpu_mhz_mean is None or m.gpu_mhz_mean > 0
+            assert m.temp_c_max is None or -40 < m.temp_c_max < 125
+
+
+def test_a_clock_outside_the_table_is_bad_input(case: Case) -> None:
+    with pytest.raises(InputError, match="13 MHz"):
+        measure(case, 13.0)
+
+
+def test_only_a_modelled_board_knows_the_truth(case: Case) -> None:
+    board = case.make()
+    for setting in case.settings:
+        truth = board.noise_free(case.workload, setting)
+        if board.info.provenance == "simulated":
+            assert truth is not None
+            assert truth.setting == setting
+            assert truth.energy_j == pytest.approx(measure(case, setting).energy_j, rel=0.2)
+            assert case.make().noise_free(case.workload, setting) == truth
+        else:
+            assert truth is None
