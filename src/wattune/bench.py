@@ -47,7 +47,9 @@ def _timed(command: list[str], cwd: Path, env: dict[str, str]) -> tuple[float, f
     """Run a command; returns seconds, peak memory of its process tree in MB, and its output."""
     peak = 0.0
     begin = time.perf_counter()
-    with subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
         done = threading.Event()
 
         def watch() -> None:
@@ -62,7 +64,9 @@ def _timed(command: list[str], cwd: Path, env: dict[str, str]) -> tuple[float, f
         watcher.join()
     if run.returncode:
         raise BoardError(
-            f"`{' '.join(command)}` failed in the clone.", "A clean run was expected.", f"Its last lines: {output[-600:]}"
+            f"`{' '.join(command)}` failed in the clone.",
+            "A clean run was expected.",
+            f"Its last lines: {output[-600:]}",
         )
     return time.perf_counter() - begin, peak, output
 
@@ -84,7 +88,9 @@ def pipeline() -> dict[str, Any]:
     root = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="wattune-bench-") as folder:
         clone = Path(folder) / "clone"
-        cloned = subprocess.run(["git", "clone", "-q", str(root), str(clone)], capture_output=True, text=True, check=False)
+        cloned = subprocess.run(
+            ["git", "clone", "-q", str(root), str(clone)], capture_output=True, text=True, check=False
+        )
         if cloned.returncode:
             raise InputError(
                 "The benchmark needs a git checkout with at least one commit.",

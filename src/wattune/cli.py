@@ -31,7 +31,7 @@ def _out_json(document: Any) -> None:
     _out(json.dumps(document, indent=2, allow_nan=False))
 
 
-def _clock(setting: float | str) -> str:
+def _clock(setting: Any) -> str:
     return setting_label(setting) if isinstance(setting, str) else f"{setting_label(setting)} MHz"
 
 
@@ -44,9 +44,15 @@ def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, help="examples per step")
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="arithmetic of the training")
     parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
-    parser.add_argument("--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent")
-    parser.add_argument("--features", type=Path, metavar="FILE", help="JSON file of feature values; flags override it")
-    parser.add_argument("--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s")
+    parser.add_argument(
+        "--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent"
+    )
+    parser.add_argument(
+        "--features", type=Path, metavar="FILE", help="JSON file of feature values; flags override it"
+    )
+    parser.add_argument(
+        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
+    )
     parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
@@ -64,7 +70,9 @@ def _load_governor(where: str) -> Any:
             path = Path(folder) / "governor.json"
             pull(where, path)
             return parse_governor(path.read_text())
-    return parse_governor(read_text(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`."))
+    return parse_governor(
+        read_text(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
+    )
 
 
 def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -77,16 +85,26 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     if args.features is not None:
         document = read_json(args.features, "The feature file")
         if not isinstance(document, dict):
-            raise InputError(f"{args.features} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.')
+            raise InputError(
+                f"{args.features} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.'
+            )
         for name, value in document.items():
             if name not in FEATURES:
-                raise InputError(f"'{name}' in {args.features} is not a feature.", f"Known: {', '.join(FEATURES)}.")
+                raise InputError(
+                    f"'{name}' in {args.features} is not a feature.", f"Known: {', '.join(FEATURES)}."
+                )
             kind = FEATURES[name].kind
             good = isinstance(value, str) if kind == "category" else _is_number(value)
             if value is not None and not good:
-                raise InputError(f"Feature '{name}' in {args.features} is {value!r}.", f"A {kind} was expected.")
+                raise InputError(
+                    f"Feature '{name}' in {args.features} is {value!r}.", f"A {kind} was expected."
+                )
         given.update({name: value for name, value in document.items() if value is not None})
-    for name, value in (("seq_len", args.seq_len), ("gpu_util_ref_pct", args.gpu_util), ("batch_size", args.batch_size)):
+    for name, value in (
+        ("seq_len", args.seq_len),
+        ("gpu_util_ref_pct", args.gpu_util),
+        ("batch_size", args.batch_size),
+    ):
         if value is not None:
             if not (_is_number(value) and value >= 0):
                 raise InputError(f"{name} is {value}.", "A number of at least 0 was expected.")
@@ -162,7 +180,9 @@ def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
 
 
 def _explain(governor: Any, decision: Any, assumed: dict[str, Any]) -> int:
-    _out(f"Policy {governor.policy} for {governor.board} in mode {governor.power_mode}, {governor.provenance}:\n")
+    _out(
+        f"Policy {governor.policy} for {governor.board} in mode {governor.power_mode}, {governor.provenance}:\n"
+    )
     _out(governor.tree.text())
     _out(f"\nThis workload: {decision.rule}")
     _out(_expectation(governor, decision))
@@ -200,7 +220,9 @@ def _predict(args: argparse.Namespace) -> int:
     if args.json:
         _out_json(rows)
         return 0
-    _out(f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: SIMULATED, per step")
+    _out(
+        f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: SIMULATED, per step"
+    )
     _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
     for row in rows:
         _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
@@ -256,7 +278,7 @@ def _pull(args: argparse.Namespace) -> int:
     return 0
 
 
-def _publish(args: argparse.Namespace) -> int:
+def _publish(_: argparse.Namespace) -> int:
     from wattune.stages.publish import main as publish
 
     publish()
@@ -292,16 +314,22 @@ def _import_handler(args: argparse.Namespace) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(prog="wattune", description="The GPU clock at which fine-tuning costs least energy.")
+    parser = argparse.ArgumentParser(
+        prog="wattune", description="The GPU clock at which fine-tuning costs least energy."
+    )
     parser.add_argument("--version", action="version", version=f"wattune {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, handler: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, handler: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(handler=handler)
         return sub
 
-    choose = command("choose", _choose, "the clock for a workload, the rule that fired, expected saving and slowdown")
+    choose = command(
+        "choose", _choose, "the clock for a workload, the rule that fired, expected saving and slowdown"
+    )
     _add_workload_arguments(choose)
     explain = command("explain", _choose, "the tree and the path taken for a workload, in plain words")
     _add_workload_arguments(explain)
@@ -317,10 +345,14 @@ def build_parser() -> argparse.ArgumentParser:
     predict = command("predict", _predict, "the virtual board's energy and time per step at every clock")
     which = predict.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help="model id of the catalogue")
-    which.add_argument("--config", type=Path, metavar="HF_CONFIG.json", help="any Hugging Face config (needs torch)")
+    which.add_argument(
+        "--config", type=Path, metavar="HF_CONFIG.json", help="any Hugging Face config (needs torch)"
+    )
     predict.add_argument("--task", required=True, help="task id of the catalogue")
     predict.add_argument("--batch-size", type=int, help="default: the catalogue's, 32 for a config file")
-    predict.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="default: the catalogue's, else fp16")
+    predict.add_argument(
+        "--precision", choices=("fp32", "fp16", "bf16"), help="default: the catalogue's, else fp16"
+    )
     predict.add_argument("--max-length", type=int, default=256, help="default: %(default)s tokens")
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -335,7 +367,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     sweep = command("sweep", _sweep, "profile workloads outside the pipeline, on the board of params.yaml")
     sweep.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="<model>-<task>, e.g. bert-base-mnli")
-    sweep.add_argument("--into", default="data/sweeps", metavar="DIR", help="folder of the cells (default: %(default)s)")
+    sweep.add_argument(
+        "--into", default="data/sweeps", metavar="DIR", help="folder of the cells (default: %(default)s)"
+    )
     sweep.add_argument("--export", type=Path, metavar="FILE.csv", help="also write a sweep CSV")
 
     pull = command("pull", _pull, "the registered governor, checked, written atomically")
@@ -352,7 +386,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(message)s", stream=sys.stderr
+    )
     args = build_parser().parse_args(argv)
     try:
         code = int(args.handler(args))

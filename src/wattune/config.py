@@ -145,9 +145,13 @@ class TrainConf:
             _one_of("train", "criterion", name, ("gini", "entropy", "log_loss"))
         for label, grid in (("max_depth", self.max_depth), ("min_samples_leaf", self.min_samples_leaf)):
             if not grid or min(grid) < 1:
-                raise InputError(f"train.{label} is {grid}.", "A list of whole numbers of at least 1 was expected.")
+                raise InputError(
+                    f"train.{label} is {grid}.", "A list of whole numbers of at least 1 was expected."
+                )
         if not self.features or not self.criterion:
-            raise InputError("train.features or train.criterion is empty.", "At least one entry was expected.")
+            raise InputError(
+                "train.features or train.criterion is empty.", "At least one entry was expected."
+            )
 
 
 @dataclass
@@ -312,7 +316,9 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
     from omegaconf.errors import OmegaConfBaseException
 
     if not (conf_dir / "config.yaml").is_file():
-        raise InputError(f"There is no {conf_dir}/config.yaml.", hint="Run the command in the repository root.")
+        raise InputError(
+            f"There is no {conf_dir}/config.yaml.", hint="Run the command in the repository root."
+        )
     try:
         with initialize_config_dir(str(conf_dir.resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=[f"experiment={experiment}", *(overrides or [])])

@@ -19,11 +19,26 @@ _REASONS = {
     errno.ENOSPC: ("the disk is full", "Free some space and run the same command again."),
     errno.EDQUOT: ("the disk quota is used up", "Free some space and run the same command again."),
     errno.EROFS: ("the file system is read-only", "Mount it writable, or work in a folder you can write to."),
-    errno.EACCES: ("there is no permission", "Give yourself write permission, or work in a folder you can write to."),
-    errno.EPERM: ("there is no permission", "Give yourself write permission, or work in a folder you can write to."),
-    errno.EFBIG: ("the file would pass the size limit", "Raise the limit (`ulimit -f`) and run the command again."),
-    errno.ENOTDIR: ("a file stands where a folder is needed", "Move that file away and run the same command again."),
-    errno.EEXIST: ("a file stands where a folder is needed", "Move that file away and run the same command again."),
+    errno.EACCES: (
+        "there is no permission",
+        "Give yourself write permission, or work in a folder you can write to.",
+    ),
+    errno.EPERM: (
+        "there is no permission",
+        "Give yourself write permission, or work in a folder you can write to.",
+    ),
+    errno.EFBIG: (
+        "the file would pass the size limit",
+        "Raise the limit (`ulimit -f`) and run the command again.",
+    ),
+    errno.ENOTDIR: (
+        "a file stands where a folder is needed",
+        "Move that file away and run the same command again.",
+    ),
+    errno.EEXIST: (
+        "a file stands where a folder is needed",
+        "Move that file away and run the same command again.",
+    ),
 }
 
 
@@ -33,7 +48,9 @@ def clear_os_errors(path: Path, verb: str = "written") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), "Check the path and try again."))
+        reason, hint = _REASONS.get(
+            error.errno or 0, (error.strerror or str(error), "Check the path and try again.")
+        )
         raise BoardError(
             f"{path} could not be {verb}: {reason}.", "Nothing half-written was left behind.", hint
         ) from error

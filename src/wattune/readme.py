@@ -50,7 +50,9 @@ def results_table(metrics: dict[str, Any]) -> str:
             continue
         groups = metrics[policy]
         row = groups["all"]
-        large, small = (f"{groups[g]['mean_saving_pct']:.1f}" if g in groups else "" for g in ("large", "small"))
+        large, small = (
+            f"{groups[g]['mean_saving_pct']:.1f}" if g in groups else "" for g in ("large", "small")
+        )
         lines.append(
             f"| {policy} | {_interval(row)} | {large} | {small} | {row['min_saving_pct']:.1f} | {row['max_saving_pct']:.1f}"
             f" | {row['mean_regret_pct']:.2f} | {row['p95_regret_pct']:.2f} | {row['mean_slowdown_pct']:.1f} |"
@@ -69,7 +71,12 @@ def dag_mermaid() -> str:
 
 def gate_text(decision: dict[str, Any]) -> str:
     """The gate's verdict as a table."""
-    lines = [f"Gate ({decision['mode']}): **{decision['verdict']}**.", "", "| rule | value | needed | holds |", "|---|---|---|---|"]
+    lines = [
+        f"Gate ({decision['mode']}): **{decision['verdict']}**.",
+        "",
+        "| rule | value | needed | holds |",
+        "|---|---|---|---|",
+    ]
     for rule in decision["rules"]:
         value = "unknown" if rule["value"] is None else f"{rule['value']:.2f}"
         verdict = {True: "yes", False: "no", None: "not judged"}[rule["passed"]]
@@ -87,19 +94,25 @@ def fill(text: str, parts: dict[str, str]) -> str:
         pattern = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
         text, found = pattern.subn(lambda m, content=content: m[1] + content + "\n" + m[2], text)  # type: ignore[misc]
         if not found:
-            raise InputError(f"README.md has no marks for '{name}'.", f"<!-- {name}:begin --> and its end were expected.")
+            raise InputError(
+                f"README.md has no marks for '{name}'.", f"<!-- {name}:begin --> and its end were expected."
+            )
     return text
 
 
 def main() -> None:
     """Refresh README.md and docs/figures, or with ``--check`` say what would change."""
     parser = argparse.ArgumentParser(prog="python -m wattune.readme", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit 2 where README.md differs from the reports")
+    parser.add_argument(
+        "--check", action="store_true", help="exit 2 where README.md differs from the reports"
+    )
     check = parser.parse_args().check
     metrics = read_json(Path("reports/evaluate/metrics.json"), "The metrics", REPRO)
     if metrics["_meta"]["split"] != "held_out" or metrics["_meta"]["n_workloads"] != 54:
         raise InputError(
-            "The reports are not those of the default experiment.", "54 held-out workloads were expected.", REPRO
+            "The reports are not those of the default experiment.",
+            "54 held-out workloads were expected.",
+            REPRO,
         )
     governor = parse_governor(read_text(Path("models/governor.json"), "The governor", REPRO))
     decision = read_json(Path("reports/gate/decision.json"), "The gate's decision", REPRO)

@@ -1,4 +1,4 @@
-"""The house: params agree with conf/, dvc.yaml names what stages import, outputs are ignored by git, pages are sober."""
+"""The house: params agree with conf/, dvc.yaml names what stages import, outputs are ignored by git."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 yaml = pytest.importorskip("yaml")
 pytest.importorskip("hydra")
 
-from wattune.config import compose
+from wattune.config import compose  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -25,7 +25,9 @@ def test_params_agree_with_conf() -> None:
 
 
 def test_committed_params_are_the_default_experiment() -> None:
-    committed = subprocess.run(["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, check=False)
+    committed = subprocess.run(
+        ["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, check=False
+    )
     if committed.returncode:
         pytest.skip("no git history")
     assert yaml.safe_load(committed.stdout)["experiment"] == "paper"
@@ -47,13 +49,17 @@ def test_deps_cover_the_code_a_stage_imports(stage: str) -> None:
     script = f"import sys\nfor name in {sorted(imported)!r}: __import__(name)\n" + (
         "print('\\n'.join(m.__file__ for n, m in sys.modules.items() if n.startswith('wattune') and m.__file__))"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
     package = ROOT / "src/wattune"
     files = {Path(f) for f in loaded if not f.endswith("__init__.py")} | {package / "stages" / f"{stage}.py"}
     # The catalogue only checks names in the configuration; what it says of a workload is in features.csv.
     free = {package / "workloads/catalogue.py"}
     missing = sorted(
-        str(f.relative_to(ROOT)) for f in files - free if not any(f == dep or dep in f.parents for dep in deps)
+        str(f.relative_to(ROOT))
+        for f in files - free
+        if not any(f == dep or dep in f.parents for dep in deps)
     )
     assert not missing, f"add to the deps of {stage} in dvc.yaml: {missing}"
 
@@ -62,7 +68,7 @@ def test_every_out_is_ignored_by_git() -> None:
     outs: list[str] = []
     for stage in DVC["stages"].values():
         for out in stage.get("outs", []) + stage.get("metrics", []):
-            outs.append(out if isinstance(out, str) else next(iter(out)))
+            outs.append(out if isinstance(out, str) else next(iter(out)))  # noqa: PERF401
     for out in (o.replace("${item.workload}", "bert-base-sst2") for o in outs):
         done = subprocess.run(["git", "check-ignore", "-q", out + "/x"], cwd=ROOT, check=False)
         done_file = subprocess.run(["git", "check-ignore", "-q", out], cwd=ROOT, check=False)

@@ -23,7 +23,11 @@ ROOT = Path(__file__).parents[2]
 def copy_tree(target: Path) -> Path:
     """The working tree as a clone would have it (committed or not, ignored files left out)."""
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -44,9 +48,16 @@ def run(folder: Path, *command: str, code: int = 0, **env: str) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in ("MLFLOW_TRACKING_URI", "WATTUNE_DATA")}
     environment |= {"PYTHONPATH": str(folder / "src"), "HF_HUB_OFFLINE": "1", "DVC_NO_ANALYTICS": "1", **env}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == code, (
+        f"{command}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    )
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     return done.stdout + done.stderr
 
@@ -96,7 +107,9 @@ def test_the_shapes_the_paper_found(clone: Path) -> None:
     assert 15 < oracle["large"]["mean_saving_pct"] < 32
     assert oracle["small"]["mean_saving_pct"] < oracle["large"]["mean_saving_pct"]
     with (clone / "reports/evaluate/policies.csv").open() as file:
-        optima = [r["setting"] for r in csv.DictReader(file) if r["policy"] == "oracle" and r["size"] == "large"]
+        optima = [
+            r["setting"] for r in csv.DictReader(file) if r["policy"] == "oracle" and r["size"] == "large"
+        ]
     assert optima
     assert all(o != "maxn" and 408 <= float(o) <= 1020 for o in optima)
 
@@ -187,7 +200,9 @@ def test_recorded_sweeps_run_from_features_to_publish(tmp_path: Path, baseline: 
         for index, best in enumerate((500, 600, 700, 800)):
             for mhz in range(300, 1300, 100):
                 energy = 100 + ((mhz - best) / 100) ** 2 * 3
-                out.writerow(["some-board", f"w{index}", "", mhz, energy, 5000 / mhz, 4 + 4 * index, 10 * (index + 1)])
+                out.writerow(
+                    ["some-board", f"w{index}", "", mhz, energy, 5000 / mhz, 4 + 4 * index, 10 * (index + 1)]
+                )
             if baseline:
                 out.writerow(["some-board", f"w{index}", "maxn", "", 160, 4, 4 + 4 * index, 10 * (index + 1)])
     run(folder, "wattune.stages.params", "--experiment", "recorded", "--data", str(sweep))

@@ -24,8 +24,12 @@ def governor(tmp_path: Path) -> Path:
     tree = Tree(
         [
             Split("layers", 10.0, None, 1, 2),
-            Leaf(510.0, expected_saving_pct=9.0, rel_energy=(0.91, 0.95, 1.0), rel_time=(1.4, 1.2, 1.0), **leaf),
-            Leaf(816.0, expected_saving_pct=20.0, rel_energy=(0.9, 0.8, 1.0), rel_time=(1.8, 1.3, 1.0), **leaf),
+            Leaf(
+                510.0, expected_saving_pct=9.0, rel_energy=(0.91, 0.95, 1.0), rel_time=(1.4, 1.2, 1.0), **leaf
+            ),
+            Leaf(
+                816.0, expected_saving_pct=20.0, rel_energy=(0.9, 0.8, 1.0), rel_time=(1.8, 1.3, 1.0), **leaf
+            ),
         ]
     )
     features = (
@@ -47,7 +51,9 @@ def ask(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_choose_answers_in_the_shape_scripts_rely_on(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choose_answers_in_the_shape_scripts_rely_on(
+    governor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = ask(capsys, "choose", "--model", "bert-base", "--task", "mnli", "--governor", str(governor))
     assert answer["mhz"] == 816.0
     assert answer["rule"] == "layers > 10 -> 816 MHz"
@@ -110,7 +116,10 @@ DAMAGE = {
     "a cycle": (_node(0, "right", 0), "points to node 0"),
     "a shared child": (_node(0, "right", 1), "reached twice or never"),
     "a clock no board has": (_set("settings_hz", [510, 816000000, "maxn"]), "not a clock in Hz"),
-    "an edit without a new digest": (lambda p: p.write_text(p.read_text().replace("816000000", "510000000", 1)), "digest"),
+    "an edit without a new digest": (
+        lambda p: p.write_text(p.read_text().replace("816000000", "510000000", 1)),
+        "digest",
+    ),
 }
 
 
@@ -133,7 +142,10 @@ BAD = {
     "no workload": (["choose"], "--model bert-base"),
     "not a number": (["choose", "--seq-len", "nan"], "at least 0"),
     "missing feature file": (["choose", "--features", "none.json"], "does not exist"),
-    "missing governor": (["choose", "--model", "bert-base", "--task", "mnli", "--governor", "none.json"], "wattune pull"),
+    "missing governor": (
+        ["choose", "--model", "bert-base", "--task", "mnli", "--governor", "none.json"],
+        "wattune pull",
+    ),
     "missing sweep": (["replay", "none.csv"], "none.csv"),
     "nothing to count": (["opcost"], "--write"),
 }
@@ -153,7 +165,9 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert captured.err.count("\n") == 1
 
 
-def test_a_feature_file_with_wrong_content(governor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_feature_file_with_wrong_content(
+    governor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "f.json"
     for text, says in (
         ("[1]", "not a JSON object"),

@@ -68,8 +68,8 @@ class RecordedBoard:
         setting: Setting,
         *,
         repeat: int,
-        steps: int = 0,  # noqa: ARG002  # the port's
-        seed: int = 0,  # noqa: ARG002  # the port's
+        steps: int = 0,  # the port's
+        seed: int = 0,  # the port's
     ) -> Measurement:
         """The recorded row of a repeat; `steps` and `seed` change nothing.
 
@@ -95,7 +95,7 @@ class RecordedBoard:
             )
         return replace(to_measurement(rows[repeat]), repeat=repeat)
 
-    def noise_free(self, workload: HasId, setting: Setting) -> None:  # noqa: ARG002  # the port's
+    def noise_free(self, workload: HasId, setting: Setting) -> None:  # the port's
         """Nobody knows what a perfect measurement would have said."""
         return
 

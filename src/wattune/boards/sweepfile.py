@@ -19,6 +19,7 @@ from pathlib import Path
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
+from wattune.core.measurement import Measurement
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 from wattune.core.stats import mean
 from wattune.io import clear_os_errors, write_bytes
@@ -541,3 +542,24 @@ def write_sweep(rows: Iterable[SweepRow], path: Path) -> bool:
             return False
     write_bytes(path, data)
     return True
+
+
+def export_rows(
+    measured: Iterable[tuple[str, str, Mapping[str, FeatureValue], Measurement]],
+) -> list[SweepRow]:
+    """Measurements of our own as rows of a sweep.
+
+    Args:
+        measured: board, workload, descriptive columns and measurement of every repeat.
+    """
+    rows = []
+    for board, workload, description, m in measured:
+        numbers = {name: getattr(m, name, None) for name in NUMBERS if name != "power_w"}
+        numbers |= {name: description.get(name) for name in NUMBERS if name in DESCRIPTIVE}
+        if m.time_s is not None:
+            numbers["power_w"] = m.energy_j / m.time_s
+        known = {name: float(v) for name, v in numbers.items() if isinstance(v, (int, float))}
+        texts = {name: str(description[name]) for name in DESCRIPTIVE if name not in NUMBERS and description.get(name)}
+        columns = {"board": board, "workload": workload, **texts}
+        rows.append(SweepRow(board, workload, m.setting, m.repeat, m.energy_j, m.time_s, known, columns, "export"))
+    return rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Literal
 
-FeatureValue = Union[float, str, None]
+FeatureValue = float | str | None
 """A number, a category's name, or None where nobody knows."""
 
 Features = Mapping[str, FeatureValue]

@@ -20,7 +20,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from wattune.core.errors import IntegrityError
 from wattune.core.features import FEATURES, FeatureValue
@@ -123,7 +123,9 @@ class Governor:
         """The clocks it may choose from."""
         return FrequencyTable(s for s in self.settings if not isinstance(s, str))
 
-    def complete(self, given: Mapping[str, FeatureValue]) -> tuple[dict[str, FeatureValue], dict[str, FeatureValue]]:
+    def complete(
+        self, given: Mapping[str, FeatureValue]
+    ) -> tuple[dict[str, FeatureValue], dict[str, FeatureValue]]:
         """Fill features nobody gave with the training default.
 
         Returns:
@@ -192,7 +194,7 @@ def _list(document: Mapping[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _setting(value: object, allowed: Mapping[Union[int, str], Setting] | None = None) -> Setting:
+def _setting(value: object, allowed: Mapping[int | str, Setting] | None = None) -> Setting:
     if value == MAXN:
         setting: Setting = MAXN
     elif isinstance(value, int) and not isinstance(value, bool) and LOWEST_HZ <= value <= HIGHEST_HZ:
@@ -223,10 +225,12 @@ def _feature(entry: Any) -> FeatureRange:
     if len(bounds) != 2:
         raise _bad(f"the range of feature '{name}' is broken")
     low, high = (_number(b, f"the range of '{name}'") for b in bounds)
-    return FeatureRange(name, str(entry.get("unit", "")), kind, low, high, (), _number(default, f"default of '{name}'"))
+    return FeatureRange(
+        name, str(entry.get("unit", "")), kind, low, high, (), _number(default, f"default of '{name}'")
+    )
 
 
-def _node(entry: Any, names: frozenset[str], allowed: Mapping[Union[int, str], Setting]) -> Node:
+def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting]) -> Node:
     if not isinstance(entry, dict):
         raise _bad("a node is not an object")
     if "feature" in entry:
@@ -288,13 +292,15 @@ def parse_governor(text: str | bytes) -> Governor:
     if provenance not in PROVENANCES:
         raise _bad(f"its provenance is {provenance!r}")
     raw_settings = _list(document, "settings_hz")
-    allowed: dict[int | str, Setting] = {value: _setting(value) for value in raw_settings if isinstance(value, (int, str))}
+    allowed: dict[int | str, Setting] = {
+        value: _setting(value) for value in raw_settings if isinstance(value, (int, str))
+    }
     settings = tuple(allowed.values())
     clocks = [s for s in settings if not isinstance(s, str)]
     if len(settings) != len(raw_settings) or not clocks or clocks != sorted(clocks):
         raise _bad("its clock table is empty, unsorted or has duplicates")
     baseline = document.get("baseline")
-    if baseline is not None and baseline != MAXN or (baseline == MAXN and MAXN not in settings):
+    if baseline not in (None, MAXN) or (baseline == MAXN and MAXN not in settings):
         raise _bad(f"its baseline is {baseline!r}")
     if document.get("fallback_hz") != MAXN:
         raise _bad("its fallback is not 'maxn'")
@@ -338,7 +344,13 @@ def governor_document(
     def feature(f: FeatureRange) -> dict[str, Any]:
         if f.kind == "category":
             return {"name": f.name, "kind": f.kind, "values": list(f.values), "default": f.default}
-        return {"name": f.name, "unit": f.unit, "kind": f.kind, "range": [f.low, f.high], "default": f.default}
+        return {
+            "name": f.name,
+            "unit": f.unit,
+            "kind": f.kind,
+            "range": [f.low, f.high],
+            "default": f.default,
+        }
 
     def node(n: Node) -> dict[str, Any]:
         if isinstance(n, Split):

@@ -66,7 +66,9 @@ def best_fixed_clock(curves: Sequence[EnergyCurve]) -> float:
     shared = set(curves[0].clocks).intersection(*(c.clocks for c in curves[1:]))
     if not shared:
         raise ValueError("the training curves share no clock")
-    return min(sorted(shared), key=lambda clock: mean([c.energy_j(clock) / c.energy_j(c.oracle) for c in curves]))
+    return min(
+        sorted(shared), key=lambda clock: mean([c.energy_j(clock) / c.energy_j(c.oracle) for c in curves])
+    )
 
 
 @dataclass(frozen=True, slots=True)

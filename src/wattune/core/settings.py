@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Union
+from typing import Literal
 
 from wattune.core.errors import InputError
 
 MAXN: Literal["maxn"] = "maxn"
 
-Setting = Union[float, Literal["maxn"]]
+Setting = float | Literal["maxn"]
 """A pinned clock in MHz, or ``"maxn"``. In JSON a number or the string, as design and scripts expect."""
 
 
@@ -37,7 +37,9 @@ def parse_setting(text: str) -> Setting:
     except ValueError:
         mhz = math.nan
     if not (math.isfinite(mhz) and mhz > 0):
-        raise InputError(f"'{text}' is not a clock setting.", "A positive number of MHz or 'maxn' was expected.")
+        raise InputError(
+            f"'{text}' is not a clock setting.", "A positive number of MHz or 'maxn' was expected."
+        )
     return mhz
 
 
@@ -60,7 +62,11 @@ class FrequencyTable(Sequence[float]):
 
     def __init__(self, mhz: Iterable[float]) -> None:
         entries = sorted(float(m) for m in mhz)
-        if not entries or any(not (math.isfinite(m) and m > 0) for m in entries) or len(set(entries)) != len(entries):
+        if (
+            not entries
+            or any(not (math.isfinite(m) and m > 0) for m in entries)
+            or len(set(entries)) != len(entries)
+        ):
             raise InputError(
                 f"The clock table {entries} is not usable.", "Distinct positive clocks in MHz were expected."
             )

@@ -20,7 +20,9 @@ def percentile(values: Sequence[float], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def bootstrap_mean_ci95(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def bootstrap_mean_ci95(
+    values: Sequence[float], *, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean (resampling the given units).
 
     Args:

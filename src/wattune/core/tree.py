@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
 
 from wattune.core.errors import IntegrityError
 from wattune.core.features import Features
@@ -66,7 +65,7 @@ class Leaf:
     rel_time: tuple[float | None, ...]
 
 
-Node = Union[Split, Leaf]
+Node = Split | Leaf
 
 
 class Tree:
@@ -145,7 +144,9 @@ class Tree:
             if isinstance(node, Leaf):
                 clock = setting_label(node.setting) + ("" if isinstance(node.setting, str) else " MHz")
                 saving = (
-                    "" if node.expected_saving_pct is None else f", saving {node.expected_saving_pct:.1f} % against MAXN"
+                    ""
+                    if node.expected_saving_pct is None
+                    else f", saving {node.expected_saving_pct:.1f} % against MAXN"
                 )
                 lines.append(f"{indent}-> {clock}  ({node.n} training workloads{saving})")
                 return

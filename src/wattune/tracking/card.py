@@ -85,7 +85,7 @@ def _facts(results: Results) -> str:
         ("provenance", governor.provenance),
         ("power mode", governor.power_mode),
         ("objective", f"least {governor.objective} per epoch of fine-tuning"),
-        ("energy counts", f"{_RAILS.get(rails, 'what the source defines')} (`{rails}`)"),
+        ("energy counts", f"`{rails}`: {_RAILS.get(rails, 'what the source defines')}"),
         ("baseline", baseline),
         ("settings it may choose", f"{clocks} (MHz)"),
         ("digest", f"`{governor.digest}`"),
@@ -160,8 +160,10 @@ def _where_it_fails(results: Results) -> str:
                 parts.append(
                     f"... and {len(negative) - _MOST_CASES} more, in `reports/evaluate/policies.csv`."
                 )
-    farthest = sorted(own, key=lambda row: (-float(row["regret_pct"]), row["workload"]))[:3]
-    parts += ["Farthest from the best setting:", _cases(farthest)]
+    missed = [row for row in own if float(row["regret_pct"]) > 0]
+    farthest = sorted(missed, key=lambda row: (-float(row["regret_pct"]), row["workload"]))[:3]
+    if farthest:
+        parts += ["Farthest from the best setting:", _cases(farthest)]
     return "\n\n".join(parts)
 
 

@@ -10,6 +10,7 @@ import logging
 import math
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +49,14 @@ METRIC_NAMES = (
     "max_regret_pct",
     "mean_slowdown_pct",
 )
+SEARCH_METRICS = ("loo_accuracy", "loo_regret_pct", "leaves", "depth")
+HYPER_PARAMETERS = ("max_depth", "min_samples_leaf", "criterion")
 GROUP_PREFIXES = {"all": "", "large": "large.", "small": "small."}
-READING_ORDER = ("energy", "power", "time", "saving", "heat", "regret", "confusion")
+READING_ORDER = ("policies", "savings", "regret", "curves", "confusion")
 REQUIREMENTS = ["mlflow>=3.10,<4", "pandas>=2.2"]
 LONGEST_DESCRIPTION = 5000
 FINGERPRINT_TAG = "dvc.stage_fingerprint"
+REASON_TAG = "champion.reason"
 NOTE_TAG = "mlflow.note.content"
 LATER = "The files stay; publish later with `wattune publish`."
 
@@ -146,7 +150,7 @@ def story(results: Results, policy: str) -> str:
         f"{with_interval(own.get('mean_regret_pct'), own.get('mean_regret_ci95'))} %."
     )
     if policy == results.policy:
-        text += f"\n\nThis is the governor `{results.governor.digest}`; gate: {results.decision['verdict']}."
+        text += f"\n\nThis is the governor `{results.governor.digest}`; the gate's verdict stands with its model version."
     return text
 
 
@@ -169,7 +173,7 @@ def run_metrics(groups: Mapping[str, Any]) -> dict[str, float]:
 
 
 def reading_order(figures: list[Path]) -> list[Path]:
-    """Figures in the order a reader wants them: curves first, then savings, then confusion, then the rest by name."""
+    """Figures in the order a reader wants them: policies, savings, curves, confusion, then the rest by name."""
 
     def place(path: Path) -> tuple[int, str]:
         hits = [index for index, word in enumerate(READING_ORDER) if word in path.stem]
@@ -184,6 +188,7 @@ class _Publisher:
     def __init__(self, address: str, root: Path, results: Results, params: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
 
+        logging.getLogger("mlflow").setLevel(logging.ERROR)  # importing it has set another level
         self.client = MlflowClient(tracking_uri=address, registry_uri=address)
         self.root, self.results = root, results
         governor = results.governor
@@ -274,15 +279,17 @@ class _Publisher:
 
         digest = lock_md5(self.stages, "features", FEATURES) or file_sha256(self.root / FEATURES)[:32]
         frame = pd.read_csv(self.root / FEATURES)
-        whole = [name for name in frame if frame[name].dtype.kind in "iu"]
-        frame[whole] = frame[whole].astype("float64")  # whole numbers may be blank elsewhere
-        facts = from_pandas(frame, source=FEATURES.as_posix(), name="features", digest=digest).to_dict()
+        # Whole numbers become floats: a column of them may be blank in another table.
+        frame = frame.astype(dict.fromkeys(frame.select_dtypes("integer").columns, "float64"))
+        with warnings.catch_warnings():  # it weighs two kinds of sources and says so
+            warnings.simplefilter("ignore")
+            facts = from_pandas(frame, source=FEATURES.as_posix(), name="features", digest=digest).to_dict()
         fields = {
             name: facts[name] for name in ("name", "digest", "source_type", "source", "schema", "profile")
         }
         return DatasetInput(Dataset(**fields), [InputTag("mlflow.data.context", context)])
 
-    def _policy_run(self, policy: str, dataset: Any) -> str:
+    def _policy_run(self, policy: str) -> str:
         import pandas as pd
 
         item = self.evaluate
@@ -295,7 +302,7 @@ class _Publisher:
         )
         run_id = str(run.info.run_id)
         self._log_batch(run_id, run_metrics(self.results.metrics[policy]), {"policy": policy} | item.params)
-        self.client.log_inputs(run_id, [dataset])
+        self.client.log_inputs(run_id, [self._dataset("evaluation")])
         rows = pd.DataFrame([row for row in self.results.rows if row["policy"] == policy])
         self.client.log_table(run_id, rows, "policies.json")
         if policy == self.results.policy:
@@ -305,12 +312,12 @@ class _Publisher:
                 ):
                     (Path(folder) / f"{index:02d}_{figure.name}").write_bytes(figure.read_bytes())
                 self.client.log_artifacts(run_id, folder, "figures")
-            for path in (MODEL_CARD, DECISION, METRICS, POLICIES):
+            for path in (METRICS, POLICIES):
                 self.client.log_artifact(run_id, str(self.root / path))
         self.client.set_terminated(run_id)
         return run_id
 
-    def _search_run(self, dataset: Any) -> str:
+    def _search_run(self) -> str:
         item = self.train
         found = self._find_run(item, role="search")
         if found is not None:
@@ -323,11 +330,11 @@ class _Publisher:
         tags = self._tags(item) | {"role": "search", NOTE_TAG: note}
         run = self.client.create_run(self.experiment_id, tags=tags, run_name="leave-one-out search")
         run_id = str(run.info.run_id)
-        numbers = {name: float(train[name]) for name in ("loo_accuracy", "loo_regret_pct", "leaves", "depth")}
-        self._log_batch(run_id, numbers, item.params)
-        self.client.log_inputs(run_id, [dataset])
+        figures = {name: float(train[name]) for name in SEARCH_METRICS if train[name] is not None}
+        self._log_batch(run_id, figures, item.params)
+        self.client.log_inputs(run_id, [self._dataset("training")])
         for row in candidates:
-            hyper = {name: row[name] for name in ("max_depth", "min_samples_leaf", "criterion")}
+            hyper = {name: row[name] for name in HYPER_PARAMETERS}
             tags = self._tags(item) | {
                 "role": "candidate",
                 "chosen": row["chosen"],
@@ -335,10 +342,8 @@ class _Publisher:
             }
             child = self.client.create_run(self.experiment_id, tags=tags, run_name=f"tree {row['candidate']}")
             child_id = str(child.info.run_id)
-            figures = {
-                name: row.get(name, "") for name in ("loo_accuracy", "loo_regret_pct", "leaves", "depth")
-            }
-            self._log_batch(child_id, {name: float(text) for name, text in figures.items() if text}, hyper)
+            scores = {name: float(row[name]) for name in SEARCH_METRICS if row[name]}
+            self._log_batch(child_id, scores, hyper)
             self.client.set_terminated(child_id)
         self.client.log_artifact(run_id, str(self.root / LOOCV))
         self.client.log_text(run_id, self.results.governor.tree.text() + "\n", "tree.txt")
@@ -348,9 +353,8 @@ class _Publisher:
     def runs(self) -> tuple[dict[str, str], str]:
         """Find or create the runs: one per policy, and the search."""
         # MLflow lists the newest run first: the search goes in first, the baseline last.
-        search = self._search_run(self._dataset("training"))
-        dataset = self._dataset("evaluation")
-        runs = {policy: self._policy_run(policy, dataset) for policy in reversed(list(self.results.metrics))}
+        search = self._search_run()
+        runs = {policy: self._policy_run(policy) for policy in reversed(list(self.results.metrics))}
         return dict(sorted(runs.items(), key=lambda pair: policy_place(pair[0]))), search
 
     # --- registry ---------------------------------------------------------------------------------------------------
@@ -366,7 +370,6 @@ class _Publisher:
             "governor.digest": governor.digest,
             "held_out_digest": str(meta["held_out_digest"]),
             "gate.verdict": str(self.results.decision["verdict"]),
-            "gate.mode": str(self.results.decision["mode"]),
             "board": governor.board,
             "provenance": governor.provenance,
             "policy": governor.policy,
@@ -434,13 +437,15 @@ class _Publisher:
         self._alias("challenger", version)
         candidate = Standing.from_tags(version, self._version_tags())
         champion = self._aliased("champion")
-        present = None
+        present, said = None, None
         if champion is not None:
-            present = Standing.from_tags(
-                champion, dict(self.client.get_model_version(self.model, champion).tags)
-            )
+            tags = dict(self.client.get_model_version(self.model, champion).tags)
+            present, said = Standing.from_tags(champion, tags), tags.get(REASON_TAG)
         crowned, reason = crown(candidate, present, refusal_reason(self.results, self.model))
-        if crowned:
+        if crowned and champion == version:
+            reason = said or reason  # publishing again says the same again
+        elif crowned:
+            self.client.set_model_version_tag(self.model, version, REASON_TAG, reason)
             self._alias("champion", version)
             champion = version
         aliases = [name for name, at in (("challenger", version), ("champion", champion)) if at == version]
@@ -498,7 +503,11 @@ def save_pyfunc(path: Path, root: Path) -> None:
         mlflow.pyfunc.save_model(
             path=str(path),
             python_model=str(Path(__file__).with_name("pyfunc_model.py")),
-            artifacts={"governor": str(root / GOVERNOR), "model_card": str(root / MODEL_CARD)},
+            artifacts={
+                "governor": str(root / GOVERNOR),
+                "model_card": str(root / MODEL_CARD),
+                "decision": str(root / DECISION),
+            },
             code_paths=[str(code)],
             signature=signature,
             input_example=pd.DataFrame([example]),
@@ -533,7 +542,6 @@ def publish(root: Path, params: Mapping[str, Any] | None = None, uri: str | None
             f"{METRICS} has no policy '{results.policy}'.", "The governor must be judged.", "Run `dvc repro`."
         )
     require("mlflow", "pandas", extra="pipeline")
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
     try:
         with connected(uri or tracking_uri(root)) as address:
             publisher = _Publisher(address, root, results, params or {})

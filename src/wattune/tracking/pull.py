@@ -127,6 +127,8 @@ def _from_store(uri: str | None) -> tuple[bytes, str]:
     with impatient(), _clear_mlflow_errors(store):
         from mlflow import MlflowClient
 
+        for noisy in ("mlflow", "alembic"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
         client = MlflowClient(tracking_uri=store, registry_uri=store)
         version = _find_version(client, wanted or _default_model(client, store))
         expected = version.tags.get("governor.digest")
@@ -146,8 +148,6 @@ def _from_store(uri: str | None) -> tuple[bytes, str]:
 @contextmanager
 def _clear_mlflow_errors(store: str) -> Iterator[None]:
     """Turn what MLflow raises into one sentence."""
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    logging.getLogger("alembic").setLevel(logging.ERROR)
     try:
         yield
     except WattuneError:

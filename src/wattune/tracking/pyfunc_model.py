@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from mlflow.models import set_model
@@ -24,9 +26,9 @@ class GovernorModel(PythonModel):
         return pd.DataFrame([_decide(self._governor, row) for row in model_input.to_dict("records")])
 
 
-def _decide(governor: Governor, row: dict[str, object]) -> dict[str, object]:
+def _decide(governor: Governor, row: Mapping[Any, Any]) -> dict[str, object]:
     given = {name: value for name, value in row.items() if isinstance(value, str) or pd.notna(value)}
-    decision = governor.decide(given)  # type: ignore[arg-type]  # the signature lets numbers and texts through
+    decision = governor.decide(given)
     pinned = None if isinstance(decision.setting, str) else decision.setting
     return {
         "setting": setting_label(decision.setting),

@@ -208,16 +208,19 @@ class Server:
         db: the SQLite file; made where missing.
         host: the address it listens on; this machine only by default.
         port: its port; a free one by default.
+        role: part of the name of its log.
 
     Raises:
         BoardError: MLflow is not installed, or the folder cannot be written.
     """
 
-    def __init__(self, db: Path, host: str = LOCALHOST, port: int | None = None) -> None:
+    def __init__(
+        self, db: Path, host: str = LOCALHOST, port: int | None = None, role: str = "server"
+    ) -> None:
         require("mlflow", "flask", extra="pipeline")
         port = port or _free_port()
         self._address = f"http://{LOCALHOST if host == '0.0.0.0' else host}:{port}"  # noqa: S104  # the user's choice
-        self._log = db.with_name(f"{db.name}-server.log")
+        self._log = db.with_name(f"{db.name}-{role}.log")
         with clear_os_errors(self._log):
             db.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("wb") as log:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 
 from wattune.core.errors import BoardError, WattuneError
@@ -43,7 +44,7 @@ def serve(host: str, port: int) -> None:
             f"Choose another: `make ui PORT={port + 1}`.",
         )
     with store_lock(db):
-        server = Server(db, host, port)
+        server = Server(db, host, port, role="ui")
         started = False
         try:
             address = server.address()
@@ -68,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
     args = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
         serve(args.host, args.port)
     except WattuneError as error:

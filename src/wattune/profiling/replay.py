@@ -1,0 +1,195 @@
+"""`wattune replay`: policies judged on recorded sweeps, each board apart, each workload by what the others taught."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wattune.boards.sweepfile import Sweep, SweepWorkload, read_sweep
+from wattune.core.errors import InputError
+from wattune.core.governor import Governor, parse_governor
+from wattune.core.policies import Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
+from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
+from wattune.core.stats import mean
+from wattune.io import read_text
+
+log = logging.getLogger(__name__)
+
+POLICIES = ("ffg", "maxn", "mlg", "oracle", "published")
+LATER = ("curve", "mlg-regret", "probe")
+"""Policies of the house plan that do not exist yet."""
+
+REFERENCE_MHZ = 1300.5
+"""Clock nearest to which a sweep's utilisation is read, as in ``conf/sweep``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a policy's choice costs on one recorded curve.
+
+    Attributes:
+        workload: as the sweep writes it.
+        board: as the sweep writes it.
+        oracle: setting of least energy.
+        chosen: the policy's setting (its nearest measured clock).
+        regret_pct: energy above the oracle's, percent.
+        saving_pct: against MAXN; None where the sweep has no such row.
+        slowdown_pct: against MAXN; None without that row or without times.
+        probes: clocks measured in order to choose, MHz.
+        steps: training steps these took.
+    """
+
+    workload: str
+    board: str
+    oracle: Setting
+    chosen: Setting
+    regret_pct: float
+    saving_pct: float | None
+    slowdown_pct: float | None
+    probes: tuple[float, ...] = ()
+    steps: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """The JSON shape scripts rely on."""
+        return {
+            "workload": self.workload,
+            "board": self.board,
+            "oracle_mhz": self.oracle,
+            "chosen_mhz": self.chosen,
+            "regret_pct": self.regret_pct,
+            "saving_pct": self.saving_pct,
+            "slowdown_pct": self.slowdown_pct,
+            "probes": list(self.probes),
+            "steps": self.steps,
+        }
+
+
+def _policy(name: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None) -> Policy:
+    if name == "maxn":
+        return Maxn()
+    if name == "published":
+        return Published(FrequencyTable(workload.curve.clocks))
+    if name == "mlg":
+        assert governor is not None  # checked by replay()
+        return Governed(governor)
+    if not others:
+        raise InputError(
+            f"The best fixed clock of '{workload.id}' cannot be learned: it is the only workload of board '{workload.board}'.",
+            "At least two workloads per board were expected.",
+            "Add sweeps of other workloads, or choose another policy with --policy.",
+        )
+    try:
+        return Fixed(best_fixed_clock([other.curve for other in others]))
+    except ValueError as error:
+        raise InputError(f"The workloads of board '{workload.board}' share no clock.", "ffg needs one.") from error
+
+
+def _chosen(policy: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None) -> Setting:
+    curve = workload.curve
+    if policy == "oracle":
+        return curve.oracle
+    setting = _policy(policy, workload, others, governor).choose(workload.features(REFERENCE_MHZ))
+    if setting in curve.points:
+        return setting
+    if isinstance(setting, str):
+        raise InputError(
+            f"'{workload.id}' on board '{workload.board}' has no MAXN row.",
+            "A row with setting = maxn was expected.",
+            "Choose another policy with --policy.",
+        )
+    return FrequencyTable(curve.clocks).nearest(setting)
+
+
+def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = None) -> list[Replayed]:
+    """Judge a policy on every recorded curve.
+
+    `ffg` learns its clock from the other workloads of the same board. A clock that a workload was not measured at is
+    judged at its nearest measured one.
+
+    Raises:
+        InputError: an unknown policy, `mlg` without a governor, or a policy these data cannot serve.
+    """
+    if policy in LATER:
+        raise InputError(f"Policy '{policy}' does not exist yet.", f"One of {', '.join(POLICIES)} was expected.")
+    if policy not in POLICIES:
+        raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
+    if policy == "mlg" and governor is None:
+        raise InputError(
+            "Policy 'mlg' needs a governor.", "A governor.json was expected.", "Give it with `--governor models/governor.json`."
+        )
+    results = []
+    for workload in sweep.workloads:
+        others = [other for other in sweep.of_board(workload.board) if other.id != workload.id]
+        chosen = _chosen(policy, workload, others, governor)
+        curve = workload.curve
+        results.append(
+            Replayed(
+                workload.id,
+                workload.board,
+                curve.oracle,
+                chosen,
+                curve.regret_pct(chosen),
+                curve.saving_pct(chosen),
+                curve.slowdown_pct(chosen),
+            )
+        )
+    return results
+
+
+def missing_features(sweep: Sweep, policy: str) -> list[str]:
+    """Sentences on features that `published` asks for and the sweep does not have."""
+    if policy != "published":
+        return []
+    said = []
+    for workload in sweep.workloads:
+        features: Mapping[str, Any] = workload.features(REFERENCE_MHZ)
+        blank = [name for name in ("layers", "seq_len") if features[name] is None]
+        if blank:
+            said.append(f"{workload.id} ({workload.board}): {' and '.join(blank)} unknown; the shallow, short branch is taken.")
+    return said
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `wattune replay`."""
+    parser.add_argument("sweep", nargs="+", type=Path, metavar="SWEEP", help="sweep CSVs, or folders of them")
+    parser.add_argument("--policy", default="ffg", help=f"{', '.join(POLICIES)} (default: %(default)s)")
+    parser.add_argument("--governor", type=Path, metavar="PATH", help="the governor file of policy mlg")
+    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """`wattune replay`."""
+    sweep = read_sweep(args.sweep)
+    governor = None
+    if args.governor is not None:
+        governor = parse_governor(read_text(args.governor, "The governor file", "Fetch one with `wattune pull`."))
+    results = replay(sweep, args.policy, governor=governor)
+    for sentence in [*sweep.warnings, *missing_features(sweep, args.policy)]:
+        log.warning("%s", sentence)
+    if args.json:
+        sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
+        return 0
+    width = max(len(result.workload) for result in results)
+    sys.stdout.write(f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  board\n")
+    for r in results:
+        saving = "" if r.saving_pct is None else f"{r.saving_pct:.2f}"
+        slowdown = "" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}"
+        sys.stdout.write(
+            f"{r.workload:<{width}}  {setting_label(r.oracle):>7} {setting_label(r.chosen):>7} {r.regret_pct:>9.2f}"
+            f" {saving:>9} {slowdown:>11}  {r.board}\n"
+        )
+    for board in sweep.boards:
+        mine = [r for r in results if r.board == board]
+        savings = [r.saving_pct for r in mine if r.saving_pct is not None]
+        against = f", mean saving {mean(savings):.2f} % against {MAXN} on {len(savings)}" if savings else ""
+        sys.stdout.write(
+            f"{board}: policy {args.policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}\n"
+        )
+    return 0

@@ -1,0 +1,131 @@
+"""Stage `features`: one tidy table from all cells, or from a recorded sweep."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wattune.boards.base import BoardInfo
+from wattune.boards.recorded import RecordedBoard, to_measurement
+from wattune.config import Config, load_params
+from wattune.core.measurement import Measurement
+from wattune.core.settings import FrequencyTable, setting_label
+from wattune.core.stats import mean
+from wattune.io import write_text
+from wattune.profiling.cells import Cell, fingerprint, load_cells
+from wattune.stages._main import run
+from wattune.stages._tables import csv_text
+from wattune.stages.profile import PROFILES, board_of, settings_of, workload_of
+
+log = logging.getLogger(__name__)
+
+FEATURES = Path("data/features/features.csv")
+
+COLUMNS = (
+    *("board", "provenance", "power_mode", "rails", "part", "workload", "model", "task", "family", "layers"),
+    *("hidden", "params_m", "seq_len", "batch_size", "precision", "setting", "gpu_mhz", "repeat", "energy_j"),
+    *("energy_module_j", "time_s", "power_w", "gpu_util_pct", "gpu_mhz_mean", "temp_c_max", "gpu_util_ref_pct"),
+    *("energy_noise_free_j", "time_noise_free_s"),
+)
+DESCRIPTIVE = ("part", "model", "task", "family", "layers", "hidden", "params_m", "seq_len", "batch_size", "precision")
+
+
+def _text(value: object) -> str:
+    """A value for the table: 10 significant digits, blank for unknown."""
+    if value is None:
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _row(
+    info: BoardInfo,
+    workload: str,
+    description: Mapping[str, Any],
+    measurement: Measurement,
+    util_ref_pct: float | None,
+    noise_free: Measurement | None,
+) -> dict[str, str]:
+    power_w = None if measurement.time_s is None else measurement.energy_j / measurement.time_s
+    row = {
+        "board": info.id,
+        "provenance": info.provenance,
+        "power_mode": info.power_mode,
+        "rails": info.rails,
+        **{name: description.get(name) for name in DESCRIPTIVE},
+        "workload": workload,
+        "setting": setting_label(measurement.setting),
+        "gpu_mhz": None if isinstance(measurement.setting, str) else measurement.setting,
+        "repeat": measurement.repeat,
+        "energy_j": measurement.energy_j,
+        "energy_module_j": measurement.energy_module_j,
+        "time_s": measurement.time_s,
+        "power_w": power_w,
+        "gpu_util_pct": measurement.gpu_util_pct,
+        "gpu_mhz_mean": measurement.gpu_mhz_mean,
+        "temp_c_max": measurement.temp_c_max,
+        "gpu_util_ref_pct": util_ref_pct,
+        "energy_noise_free_j": None if noise_free is None else noise_free.energy_j,
+        "time_noise_free_s": None if noise_free is None else noise_free.time_s,
+    }
+    return {name: _text(value) for name, value in row.items()}
+
+
+def utilisation_at(cells: list[Cell], reference_mhz: float) -> float | None:
+    """Mean measured utilisation at the clock nearest to the reference, percent; None where a repeat has none."""
+    clocks = FrequencyTable(cell.setting for cell in cells if not isinstance(cell.setting, str))
+    nearest = clocks.nearest(reference_mhz)
+    values = [m.gpu_util_pct for cell in cells if cell.setting == nearest for m in cell.repeats]
+    known = [v for v in values if v is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
+    """Rows of the cells that ``params.yaml`` expects; folders of other workloads are left alone.
+
+    Raises:
+        InputError: a cell is missing, damaged or of another protocol, or a file is there that nobody expects.
+    """
+    board = board_of(config, root)
+    settings = settings_of(config, board)
+    for name, conf in config.workloads.items():
+        workload = workload_of(name, conf)
+        expected = {setting: fingerprint(board.info, workload, setting, config.sweep) for setting in settings}
+        cells = load_cells(root / PROFILES / name, expected)
+        util = utilisation_at(cells, config.features.reference_mhz)
+        for cell in cells:
+            for measurement in cell.repeats:
+                yield _row(board.info, name, cell.features, measurement, util, cell.noise_free)
+
+
+def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
+    """Rows of one board of a recorded sweep.
+
+    Raises:
+        InputError: the sweep is missing, not valid, or holds several boards and none was named.
+    """
+    board = RecordedBoard(root / config.board.data, config.board.id)
+    for warning in board.warnings:
+        log.warning("%s", warning)
+    for workload in board.workloads():
+        description = {name: workload.text(name) for name in DESCRIPTIVE}
+        util = workload.gpu_util_pct(config.features.reference_mhz)
+        for recorded in workload.rows:
+            yield _row(board.info, workload.id, description, to_measurement(recorded), util, None)
+
+
+def features(config: Config, root: Path) -> None:
+    """Run the stage under a repository root."""
+    rows = recorded_rows if config.board.kind == "recorded" else profiled_rows
+    write_text(root / FEATURES, csv_text(COLUMNS, rows(config, root)))
+
+
+def main() -> None:
+    """Run the stage in the current folder."""
+    features(load_params(), Path())
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

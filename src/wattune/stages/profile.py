@@ -1,0 +1,148 @@
+"""Stage `profile`: sweep the GPU clock for one workload, one file per setting.
+
+It runs once per workload, so it imports no more than it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from wattune.boards.base import Board
+from wattune.boards.virtual.board import VirtualBoard
+from wattune.config import Config, WorkloadConf, load_params
+from wattune.core.errors import InputError
+from wattune.core.settings import Setting
+from wattune.core.workload import Workload
+from wattune.profiling.sweep import Progress, SweepResult, sweep, sweep_settings
+from wattune.stages._main import run
+from wattune.workloads.build import build_workload
+
+log = logging.getLogger(__name__)
+
+PROFILES = Path("data/profiles")
+SUPERSEDED = Path("data/superseded")
+
+
+def board_of(config: Config, root: Path = Path()) -> Board:
+    """The board `config` measures on.
+
+    Raises:
+        InputError: a recorded board, which cannot be swept, or constants of another board.
+    """
+    conf = config.board
+    if conf.kind != "virtual":
+        raise InputError(
+            f"A {conf.kind} board cannot be swept.",
+            "Its settings were measured by others; the pipeline starts at `features`.",
+            "Run `make repro EXPERIMENT=recorded DATA=FILE`, or `make params` for the modelled board.",
+        )
+    board = VirtualBoard(root / conf.constants)
+    if board.info.id != conf.id:
+        raise InputError(
+            f"There is no board '{conf.id}' in {conf.constants}.",
+            f"That file describes '{board.info.id}'.",
+            "Correct conf/board/ and run `make params`.",
+        )
+    return board
+
+
+def settings_of(config: Config, board: Board) -> list[Setting]:
+    """The settings `config` asks for, as the board's table writes them.
+
+    Raises:
+        InputError: a clock that the board does not have.
+    """
+    table = board.info.table
+    wanted = sweep_settings(config.sweep.clocks_mhz, table, config.sweep.maxn)
+    settings = [s if isinstance(s, str) else table.match(s) for s in wanted]
+    if len(set(settings)) != len(settings):
+        raise InputError(f"sweep.clocks_mhz names a clock twice: {config.sweep.clocks_mhz}.")
+    return settings
+
+
+def workload_of(name: str, conf: WorkloadConf) -> Workload:
+    """The workload of one entry of ``params.yaml``."""
+    return build_workload(
+        conf.model,
+        conf.task,
+        batch_size=conf.batch_size,
+        precision=conf.precision,
+        max_length=conf.max_length,
+        id=name,
+    )
+
+
+def find_workload(config: Config, name: str) -> tuple[str, WorkloadConf]:
+    """The entry of ``params.yaml`` named `name`, in whichever case.
+
+    Raises:
+        InputError: there is none; close names are listed.
+    """
+    by_lower = {known.lower(): known for known in config.workloads}
+    known = by_lower.get(name.lower())
+    if known is None:
+        near = get_close_matches(name.lower(), by_lower, n=3)
+        raise InputError(
+            f"There is no workload '{name}' in params.yaml.",
+            f"Did you mean {' or '.join(by_lower[n] for n in near)}?" if near else "Ids are <model>-<task>.",
+            "The ids are listed in conf/workloads/.",
+        )
+    return known, config.workloads[known]
+
+
+def profile(config: Config, name: str, folder: Path, superseded: Path, progress: Progress | None = None) -> SweepResult:
+    """Bring the folder of one workload up to the protocol of `config`."""
+    board = board_of(config)
+    name, conf = find_workload(config, name)
+    return sweep(
+        board,
+        workload_of(name, conf),
+        settings_of(config, board),
+        config.sweep,
+        folder / name,
+        superseded,
+        part=conf.part,
+        progress=progress,
+    )
+
+
+def sweep_outside_pipeline(names: Sequence[str], folder: Path, *, export: Path | None = None) -> list[Path]:
+    """`wattune sweep`: profile workloads into a folder of their own, and export them as a sweep CSV.
+
+    Returns:
+        The folders of cells, and the export.
+    """
+    from wattune.boards.sweepfile import export_rows, write_sweep
+    from wattune.profiling.cells import parse_cell
+
+    config = load_params()
+    found = [find_workload(config, name)[0] for name in names]  # all names are checked before anything runs
+    written = []
+    cells = []
+    for name in found:
+        result = profile(config, name, folder, folder / ".superseded")
+        log.info("%s: %d settings measured, %d there already.", name, len(result.measured), len(result.kept))
+        written.append(folder / name)
+        cells += [parse_cell(path.read_bytes()) for path in sorted((folder / name).glob("*.json"))]
+    if export is not None:
+        write_sweep(
+            export_rows((cell.board, cell.workload, cell.features, m) for cell in cells for m in cell.repeats), export
+        )
+        written.append(export)
+    return written
+
+
+def main() -> None:
+    """Run the stage for the workload named on the command line."""
+    if len(sys.argv) != 2:
+        raise InputError("One workload id was expected.", hint="For example: python -m wattune.stages.profile bert-base-sst2")
+    result = profile(load_params(), sys.argv[1], PROFILES, SUPERSEDED)
+    log.info("%d settings measured, %d there already.", len(result.measured), len(result.kept) + len(result.taken_back))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
