@@ -21,7 +21,7 @@ from wattune.stages._main import run
 
 REPRO = "Run `make repro` first."
 FIGURES = {
-    "model_bert-base.png": "bert-base.png",
+    "curves-bert-base.png": "bert-base.png",
     "policies.png": "policies.png",
     "savings.png": "savings.png",
 }

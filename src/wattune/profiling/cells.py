@@ -1,8 +1,8 @@
-"""Cells: one JSON file per workload and clock setting, with all repeats and the fingerprint of their protocol.
+"""Cells: one JSON file per workload and setting, with all repeats and the fingerprint of their protocol.
 
-Format (``schema_version`` 1; JSON schema in ``wattune/schemas/cell.schema.json``). A cell counts only where its
-fingerprint is that of the protocol asked for: board, workload with its step costs, setting, steps, repeats, seed and
-``protocol_version``.
+Format (``schema_version`` 1; JSON schema in ``wattune/schemas/cell.schema.json``). A cell counts only where
+its fingerprint is that of the protocol asked for: board, workload with its step costs, setting, steps, repeats,
+seed and ``protocol_version``.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ def load_cells(folder: Path, expected: Mapping[Setting, str]) -> list[Cell]:
     for name, setting in names.items():
         if name not in present:
             raise InputError(
-                f"Workload '{folder.name}' has no measurement at {setting_label(setting)}: {folder / name} is missing.",
+                f"Workload '{folder.name}' has no measurement at {setting_label(setting)}: "
+                f"{folder / name} is missing.",
                 "One cell per setting of the sweep was expected.",
                 again,
             )

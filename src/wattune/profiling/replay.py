@@ -70,7 +70,9 @@ class Replayed:
         }
 
 
-def _policy(name: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None) -> Policy:
+def _policy(
+    name: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None
+) -> Policy:
     if name == "maxn":
         return Maxn()
     if name == "published":
@@ -87,10 +89,14 @@ def _policy(name: str, workload: SweepWorkload, others: Sequence[SweepWorkload],
     try:
         return Fixed(best_fixed_clock([other.curve for other in others]))
     except ValueError as error:
-        raise InputError(f"The workloads of board '{workload.board}' share no clock.", "ffg needs one.") from error
+        raise InputError(
+            f"The workloads of board '{workload.board}' share no clock.", "ffg needs one."
+        ) from error
 
 
-def _chosen(policy: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None) -> Setting:
+def _chosen(
+    policy: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None
+) -> Setting:
     curve = workload.curve
     if policy == "oracle":
         return curve.oracle
@@ -116,12 +122,16 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
         InputError: an unknown policy, `mlg` without a governor, or a policy these data cannot serve.
     """
     if policy in LATER:
-        raise InputError(f"Policy '{policy}' does not exist yet.", f"One of {', '.join(POLICIES)} was expected.")
+        raise InputError(
+            f"Policy '{policy}' does not exist yet.", f"One of {', '.join(POLICIES)} was expected."
+        )
     if policy not in POLICIES:
         raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
     if policy == "mlg" and governor is None:
         raise InputError(
-            "Policy 'mlg' needs a governor.", "A governor.json was expected.", "Give it with `--governor models/governor.json`."
+            "Policy 'mlg' needs a governor.",
+            "A governor.json was expected.",
+            "Give it with `--governor models/governor.json`.",
         )
     results = []
     for workload in sweep.workloads:
@@ -151,7 +161,9 @@ def missing_features(sweep: Sweep, policy: str) -> list[str]:
         features: Mapping[str, Any] = workload.features(REFERENCE_MHZ)
         blank = [name for name in ("layers", "seq_len") if features[name] is None]
         if blank:
-            said.append(f"{workload.id} ({workload.board}): {' and '.join(blank)} unknown; the shallow, short branch is taken.")
+            said.append(
+                f"{workload.id} ({workload.board}): {' and '.join(blank)} unknown; the shallow, short branch is taken."
+            )
     return said
 
 
@@ -169,7 +181,9 @@ def run(args: argparse.Namespace) -> int:
     sweep = read_sweep(args.sweep)
     governor = None
     if args.governor is not None:
-        governor = parse_governor(read_text(args.governor, "The governor file", "Fetch one with `wattune pull`."))
+        governor = parse_governor(
+            read_text(args.governor, "The governor file", "Fetch one with `wattune pull`.")
+        )
     results = replay(sweep, args.policy, governor=governor)
     for sentence in [*sweep.warnings, *missing_features(sweep, args.policy)]:
         log.warning("%s", sentence)
@@ -177,7 +191,9 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
         return 0
     width = max(len(result.workload) for result in results)
-    sys.stdout.write(f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  board\n")
+    sys.stdout.write(
+        f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  board\n"
+    )
     for r in results:
         saving = "" if r.saving_pct is None else f"{r.saving_pct:.2f}"
         slowdown = "" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}"

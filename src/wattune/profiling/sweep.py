@@ -59,9 +59,9 @@ def sweep(
 ) -> SweepResult:
     """Bring a workload's folder to one valid cell per setting.
 
-    Cells of another protocol, and damaged ones, are moved to ``superseded/<workload>/...`` and taken back when their
-    protocol returns. Each cell is written as soon as it is measured, atomically: an interrupted sweep goes on at the
-    setting where it stopped.
+    Cells of another protocol, and damaged ones, are moved to ``superseded/<workload>/...`` and taken back when
+    their protocol returns. Each cell is written as soon as it is measured, atomically: an interrupted sweep goes
+    on at the setting where it stopped.
 
     Args:
         board: where to measure.
@@ -82,7 +82,9 @@ def sweep(
     wanted = {cell_name(s): fingerprint(board.info, workload, s, protocol) for s in settings}
     aside = superseded / workload.id
     set_aside = _clear(folder, wanted, aside)
-    kept, back, measured = [], [], []
+    kept: list[Setting] = []
+    back: list[Setting] = []
+    measured: list[Setting] = []
     features = workload_features(workload, part)
     for setting in settings:
         name = cell_name(setting)
