@@ -17,7 +17,7 @@ from typing import Any
 
 from wattune import __version__
 from wattune.core.errors import InputError, WattuneError
-from wattune.core.settings import setting_label
+from wattune.core.settings import Setting, setting_label
 
 DEFAULT_GOVERNOR = "models/governor.json"
 
@@ -31,8 +31,8 @@ def _out_json(document: Any) -> None:
     _out(json.dumps(document, indent=2, allow_nan=False))
 
 
-def _clock(setting: Any) -> str:
-    return setting_label(setting) if isinstance(setting, str) else f"{setting_label(setting)} MHz"
+def _clock(setting: Setting) -> str:
+    return setting_label(setting) + ("" if isinstance(setting, str) else " MHz")
 
 
 # --- choose and explain ---------------------------------------------------------------------------------------------

@@ -84,7 +84,9 @@ def test_makefile_is_short_and_says_what_it_does() -> None:
 
 def test_nothing_unsafe_is_loaded() -> None:
     for path in (ROOT / "src").rglob("*.py"):
-        assert not re.search(r"import (pickle|joblib|cloudpickle)|\b(eval|exec)\(|joblib\.load", path.read_text()), path
+        assert not re.search(
+            r"import (pickle|joblib|cloudpickle)|\b(eval|exec)\(|joblib\.load", path.read_text()
+        ), path
 
 
 def test_constraints_hold_no_addresses() -> None:

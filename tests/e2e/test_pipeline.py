@@ -191,20 +191,21 @@ def test_a_clone_without_git_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_recorded_sweeps_run_from_features_to_publish(tmp_path: Path, baseline: bool) -> None:
+    """With a MAXN row and features, and with neither: then savings are unknown and the governor is one clock."""
     folder = copy_tree(tmp_path / "clone")
     commit(folder)
     sweep = tmp_path / "others.csv"
     with sweep.open("w", newline="") as file:
         out = csv.writer(file)
-        out.writerow(["board", "workload", "setting", "gpu_mhz", "energy_j", "time_s", "layers", "seq_len"])
+        known = ["layers", "seq_len"] if baseline else []
+        out.writerow(["board", "workload", "setting", "gpu_mhz", "energy_j", "time_s", *known])
         for index, best in enumerate((500, 600, 700, 800)):
+            features = [4 + 4 * index, 10 * (index + 1)] if baseline else []
             for mhz in range(300, 1300, 100):
                 energy = 100 + ((mhz - best) / 100) ** 2 * 3
-                out.writerow(
-                    ["some-board", f"w{index}", "", mhz, energy, 5000 / mhz, 4 + 4 * index, 10 * (index + 1)]
-                )
+                out.writerow(["some-board", f"w{index}", "", mhz, energy, 5000 / mhz, *features])
             if baseline:
-                out.writerow(["some-board", f"w{index}", "maxn", "", 160, 4, 4 + 4 * index, 10 * (index + 1)])
+                out.writerow(["some-board", f"w{index}", "maxn", "", 160, 4, *features])
     run(folder, "wattune.stages.params", "--experiment", "recorded", "--data", str(sweep))
     stages = ran(run(folder, "dvc", "repro"))
     assert stages == ["features", "train", "evaluate", "gate", "card", "publish"]

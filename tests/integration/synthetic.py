@@ -27,15 +27,18 @@ HELD_OUT_TASKS = {"cola": 11.3, "stsb": 27.8, "qqp": 29.0, "wnli": 37.1, "mnli":
 
 
 def true_point(layers: float, seq_len: float, mhz: float | None) -> tuple[float, float]:
-    """Noise-free energy (J) and time (s): work over clock plus a fixed part; power rises with the clock's cube."""
+    """Noise-free energy (J) and time (s): work over clock plus a fixed part, and power that rises with the clock.
+
+    The clock tree's power runs on during the fixed part, so a job with little work has its optimum lower.
+    """
     work = 40.0 * layers * (1.0 + seq_len / 30.0)
-    fixed = 200.0
+    fixed = 900.0
     x = (1300.5 if mhz is None else mhz) / 1300.5
     if mhz is None and layers < 8:  # a starved GPU drifts down
         x = 0.62
     time_s = work / x + fixed
     busy = (work / x) / time_s
-    power_w = 9.0 + busy * (4.0 * x + 26.0 * x**3)
+    power_w = 14.0 + 10.0 * x**2 + busy * 14.0 * x**3
     return time_s * power_w, time_s
 
 

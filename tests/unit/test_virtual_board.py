@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import time
@@ -40,7 +41,8 @@ def make_workload(
         )
 
     bins = tuple(
-        LengthBin(tokens, share, step(scale)) for tokens, share, scale in ((48, 0.3, 0.6), (80, 0.5, 1.0), (128, 0.2, 1.6))
+        LengthBin(tokens, share, step(scale))
+        for tokens, share, scale in ((48, 0.3, 0.6), (80, 0.5, 1.0), (128, 0.2, 1.6))
     )
     return Workload("m-t", "m", "t", "bert", 6, 128, 14.0, 50.0, 32, precision, steps_per_epoch, bins)
 
@@ -127,7 +129,9 @@ def test_every_setting_of_a_repeat_sees_the_same_batches_in_the_same_order(tmp_p
     again = draw_batches(SATURATED, 31, "5|m-t|2")
     for mhz, recording in zip((612.0, 1224.0), by_setting, strict=True):
         single = [
-            board.record(replace(SATURATED, bins=(replace(b, share=1.0),)), mhz, repeat=0, steps=1, seed=0).window_s
+            board.record(
+                replace(SATURATED, bins=(replace(b, share=1.0),)), mhz, repeat=0, steps=1, seed=0
+            ).window_s
             for b in SATURATED.bins
         ]
         assert recording.window_s == pytest.approx(sum(single[b] for b in again))
@@ -145,7 +149,7 @@ def test_a_draw_holds_every_bin_by_its_share(steps: int, seed: int) -> None:
 def test_batches_are_drawn_in_no_order() -> None:
     batches = draw_batches(MIXED, 200, "x")
     assert batches != sorted(batches)
-    assert sum(a != b for a, b in zip(batches, batches[1:], strict=False)) > 60
+    assert sum(a != b for a, b in itertools.pairwise(batches)) > 60
 
 
 @pytest.mark.parametrize("setting", [306.0, 816.0, MAXN])
@@ -170,9 +174,7 @@ def test_the_noise_has_the_spread_of_its_constants(board: VirtualBoard, tmp_path
     calm_board = quiet(tmp_path)
     calm = [calm_board.measure(SATURATED, 612.0, repeat=r, steps=50, seed=3) for r in range(300)]
     time_log = [math.log((a.time_s or 0) / (b.time_s or 1)) for a, b in zip(noisy, calm, strict=True)]
-    power_log = [
-        math.log(a.energy_j / b.energy_j) - t for a, b, t in zip(noisy, calm, time_log, strict=True)
-    ]
+    power_log = [math.log(a.energy_j / b.energy_j) - t for a, b, t in zip(noisy, calm, time_log, strict=True)]
     for logs, sigma in (
         (time_log, board.constants.time_noise_rel),
         (power_log, board.constants.power_noise_rel),
@@ -236,7 +238,11 @@ def test_prediction_is_per_step_for_every_clock_and_maxn(board: VirtualBoard) ->
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.floats(1e9, 1e13), st.floats(1e8, 2e11), st.floats(50, 5000), st.sampled_from(["fp32", "fp16"]), st.integers(1, 20)
+    st.floats(1e9, 1e13),
+    st.floats(1e8, 2e11),
+    st.floats(50, 5000),
+    st.sampled_from(["fp32", "fp16"]),
+    st.integers(1, 20),
 )
 def test_whole_measurements_keep_the_invariants(
     flops: float, moved: float, launches: float, precision: str, steps: int

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -41,7 +42,26 @@ def test_step_response() -> None:
     for _ in range(18):
         indices.append(governor.poll(800))
         averages.append(governor.average)
-    assert averages == [100, 187, 263, 330, 388, 439, 484, 523, 557, 587, 613, 636, 656, 674, 689, 702, 714, 724]
+    assert averages == [
+        100,
+        187,
+        263,
+        330,
+        388,
+        439,
+        484,
+        523,
+        557,
+        587,
+        613,
+        636,
+        656,
+        674,
+        689,
+        702,
+        714,
+        724,
+    ]
     assert indices == [2, 1] + 13 * [0] + [4, 8, 10]
     # and back: a load of 300 keeps climbing while the average is above 700, holds down to 600, then one step a poll
     assert [(governor.poll(300), governor.average) for _ in range(6)] == [
@@ -65,7 +85,7 @@ def test_polls_fall_on_time_whatever_the_steps_do() -> None:
     step = [same_at_every_clock(0.01, 1.0), same_at_every_clock(0.01, 0.0), same_at_every_clock(0.01, 0.0)]
     segments = simulate([step] * 100, PodGov(N, index=10), POLL_S)
     time_s, changes = 0.0, []
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in itertools.pairwise(segments):
         time_s += before.duration_s
         if after.index != before.index:
             changes.append(round(time_s / POLL_S, 6))

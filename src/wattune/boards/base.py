@@ -39,7 +39,9 @@ class Board(Protocol):
     def info(self) -> BoardInfo:
         """Identity, clocks and provenance."""
 
-    def measure(self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int) -> Measurement:
+    def measure(
+        self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int
+    ) -> Measurement:
         """Run `steps` training steps of a workload at a setting and measure them.
 
         Args:

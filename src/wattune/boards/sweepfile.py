@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wattune.boards.base import BoardInfo
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
@@ -545,21 +546,26 @@ def write_sweep(rows: Iterable[SweepRow], path: Path) -> bool:
 
 
 def export_rows(
-    measured: Iterable[tuple[str, str, Mapping[str, FeatureValue], Measurement]],
+    measured: Iterable[tuple[BoardInfo, str, Mapping[str, FeatureValue], Measurement]],
 ) -> list[SweepRow]:
-    """Measurements of our own as rows of a sweep.
+    """Measurements of our own as rows of a sweep, with their provenance.
 
     Args:
-        measured: board, workload, descriptive columns and measurement of every repeat.
+        measured: board, workload, descriptive columns (any of :data:`TEXTS` and :data:`NUMBERS`) and measurement of
+            every repeat.
     """
     rows = []
-    for board, workload, description, m in measured:
+    for info, workload, description, m in measured:
+        board = info.id
         numbers = {name: getattr(m, name, None) for name in NUMBERS if name != "power_w"}
         numbers |= {name: description.get(name) for name in NUMBERS if name in DESCRIPTIVE}
         if m.time_s is not None:
             numbers["power_w"] = m.energy_j / m.time_s
         known = {name: float(v) for name, v in numbers.items() if isinstance(v, (int, float))}
-        texts = {name: str(description[name]) for name in DESCRIPTIVE if name not in NUMBERS and description.get(name)}
-        columns = {"board": board, "workload": workload, **texts}
-        rows.append(SweepRow(board, workload, m.setting, m.repeat, m.energy_j, m.time_s, known, columns, "export"))
+        texts = {name: str(description[name]) for name in TEXTS if description.get(name)}
+        origin = {"power_mode": info.power_mode, "rails": info.rails, "provenance": info.provenance}
+        columns = {"board": board, "workload": workload, **texts, **origin}
+        rows.append(
+            SweepRow(board, workload, m.setting, m.repeat, m.energy_j, m.time_s, known, columns, "export")
+        )
     return rows

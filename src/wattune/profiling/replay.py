@@ -127,6 +127,12 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
         )
     if policy not in POLICIES:
         raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
+    if policy != "mlg" and governor is not None:
+        raise InputError(
+            f"Policy '{policy}' reads no governor.",
+            "A governor goes with policy mlg.",
+            "Leave one of the two out.",
+        )
     if policy == "mlg" and governor is None:
         raise InputError(
             "Policy 'mlg' needs a governor.",
@@ -170,7 +176,9 @@ def missing_features(sweep: Sweep, policy: str) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `wattune replay`."""
     parser.add_argument("sweep", nargs="+", type=Path, metavar="SWEEP", help="sweep CSVs, or folders of them")
-    parser.add_argument("--policy", default="ffg", help=f"{', '.join(POLICIES)} (default: %(default)s)")
+    parser.add_argument(
+        "--policy", help=f"{', '.join(POLICIES)} (default: ffg, or mlg where a governor is given)"
+    )
     parser.add_argument("--governor", type=Path, metavar="PATH", help="the governor file of policy mlg")
     parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -184,8 +192,9 @@ def run(args: argparse.Namespace) -> int:
         governor = parse_governor(
             read_text(args.governor, "The governor file", "Fetch one with `wattune pull`.")
         )
-    results = replay(sweep, args.policy, governor=governor)
-    for sentence in [*sweep.warnings, *missing_features(sweep, args.policy)]:
+    policy = args.policy or ("ffg" if governor is None else "mlg")
+    results = replay(sweep, policy, governor=governor)
+    for sentence in [*sweep.warnings, *missing_features(sweep, policy)]:
         log.warning("%s", sentence)
     if args.json:
         sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
@@ -206,6 +215,6 @@ def run(args: argparse.Namespace) -> int:
         savings = [r.saving_pct for r in mine if r.saving_pct is not None]
         against = f", mean saving {mean(savings):.2f} % against {MAXN} on {len(savings)}" if savings else ""
         sys.stdout.write(
-            f"{board}: policy {args.policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}\n"
+            f"{board}: policy {policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}\n"
         )
     return 0

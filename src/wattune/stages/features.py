@@ -27,10 +27,29 @@ FEATURES = Path("data/features/features.csv")
 COLUMNS = (
     *("board", "provenance", "power_mode", "rails", "part", "workload", "model", "task", "family", "layers"),
     *("hidden", "params_m", "seq_len", "batch_size", "precision", "setting", "gpu_mhz", "repeat", "energy_j"),
-    *("energy_module_j", "time_s", "power_w", "gpu_util_pct", "gpu_mhz_mean", "temp_c_max", "gpu_util_ref_pct"),
+    *(
+        "energy_module_j",
+        "time_s",
+        "power_w",
+        "gpu_util_pct",
+        "gpu_mhz_mean",
+        "temp_c_max",
+        "gpu_util_ref_pct",
+    ),
     *("energy_noise_free_j", "time_noise_free_s"),
 )
-DESCRIPTIVE = ("part", "model", "task", "family", "layers", "hidden", "params_m", "seq_len", "batch_size", "precision")
+DESCRIPTIVE = (
+    "part",
+    "model",
+    "task",
+    "family",
+    "layers",
+    "hidden",
+    "params_m",
+    "seq_len",
+    "batch_size",
+    "precision",
+)
 
 
 def _text(value: object) -> str:

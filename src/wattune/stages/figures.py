@@ -18,7 +18,7 @@ from wattune.learning.table import WorkloadRows
 
 log = logging.getLogger(__name__)
 
-DPI = 80
+DPI = 100
 ROWS_PER_PAGE = 9
 MAX_PAGES = 18
 MAX_CELLS = 60
@@ -179,7 +179,10 @@ def _scaled(largest: float, unit: str) -> tuple[float, str]:
 
 
 def _curves_page(
-    rows: Sequence[WorkloadRows], title: str, choices: Mapping[str, Mapping[str, Setting]], judgement: Judgement
+    rows: Sequence[WorkloadRows],
+    title: str,
+    choices: Mapping[str, Mapping[str, Setting]],
+    judgement: Judgement,
 ) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -236,7 +239,9 @@ def _curves_page(
         )
         for name in shown_policies
     ]
-    figure.text(0.1 / figure.get_figwidth(), 1 - 0.2 / height, title, fontsize=11, fontweight="bold", va="center")
+    figure.text(
+        0.1 / figure.get_figwidth(), 1 - 0.2 / height, title, fontsize=11, fontweight="bold", va="center"
+    )
     figure.legend(
         handles=handles,
         loc="center left",
@@ -325,13 +330,21 @@ def _heat_map(judgement: Judgement) -> Any:
         models, tasks = grid
         for name in names:
             cells = {(o.row.model, o.row.task): getattr(o, attribute) for o in judgement.of(name)}
-            panels.append((STYLES[name].label, models, tasks, [[cells.get((m, t)) for t in tasks] for m in models]))
+            panels.append(
+                (STYLES[name].label, models, tasks, [[cells.get((m, t)) for t in tasks] for m in models])
+            )
     else:
         names = [n for n in judgement.policies if n != "maxn"]
         rows = judgement.judged[:MAX_CELLS]
         columns = [[getattr(o, attribute) for o in judgement.of(n)[:MAX_CELLS]] for n in names]
-        title = "" if len(rows) == len(judgement.judged) else f"first {MAX_CELLS} of {len(judgement.judged)} workloads"
-        panels.append((title, [r.id for r in rows], names, [list(line) for line in zip(*columns, strict=True)]))
+        title = (
+            ""
+            if len(rows) == len(judgement.judged)
+            else f"first {MAX_CELLS} of {len(judgement.judged)} workloads"
+        )
+        panels.append(
+            (title, [r.id for r in rows], names, [list(line) for line in zip(*columns, strict=True)])
+        )
     values = [v for _, _, _, lines in panels for line in lines for v in line if v is not None]
     low, high = min(*values, -0.1), max(*values, 0.1)
     n_rows, n_columns = len(panels[0][1]), len(panels[0][2])
@@ -352,7 +365,9 @@ def _heat_map(judgement: Judgement) -> Any:
                     dark = value > 0.6 * high or (judgement.baseline is not None and value < 0.6 * low < -0.3)
                     color = "white" if dark else INK
                     axes.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
-        axes.set_xticks(range(len(column_names)), column_names, rotation=30, ha="right", rotation_mode="anchor")
+        axes.set_xticks(
+            range(len(column_names)), column_names, rotation=30, ha="right", rotation_mode="anchor"
+        )
         axes.set_yticks(range(len(row_names)), row_names)
         axes.tick_params(length=0)
         for spine in axes.spines.values():
@@ -360,9 +375,13 @@ def _heat_map(judgement: Judgement) -> Any:
         axes.set_title(title, loc="left", fontweight="bold")
     what = "Saving against MAXN, %" if judgement.baseline else "Regret: energy above the optimum, %"
     height = figure.get_figheight()
-    figure.text(0.1 / figure.get_figwidth(), 1 - 0.2 / height, what, fontsize=11, fontweight="bold", va="center")
+    figure.text(
+        0.1 / figure.get_figwidth(), 1 - 0.2 / height, what, fontsize=11, fontweight="bold", va="center"
+    )
     _margins(figure, left=label_room, right=1.0, top=0.75, bottom=0.95, wspace=0.06)
-    bar = figure.add_axes((1 - 0.8 / figure.get_figwidth(), 0.95 / height, 0.14 / figure.get_figwidth(), 1 - 1.7 / height))
+    bar = figure.add_axes(
+        (1 - 0.8 / figure.get_figwidth(), 0.95 / height, 0.14 / figure.get_figwidth(), 1 - 1.7 / height)
+    )
     figure.colorbar(image, cax=bar)
     return figure
 
@@ -418,7 +437,9 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
     all_axes[0].invert_yaxis()
     count = len(judgement.judged)
     title = f"Policies on {count} {'held-out workloads' if judgement.split == 'held_out' else 'workloads, each left out'}"
-    figure.text(0.1 / figure.get_figwidth(), 1 - 0.2 / height, title, fontsize=11, fontweight="bold", va="center")
+    figure.text(
+        0.1 / figure.get_figwidth(), 1 - 0.2 / height, title, fontsize=11, fontweight="bold", va="center"
+    )
     figure.text(
         *(0.1 / figure.get_figwidth(), 1 - 0.42 / height),
         "means; lines are 95 % bootstrap intervals over workloads",
@@ -427,7 +448,9 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
         va="center",
     )
     figure.legend(
-        handles=[Patch(color=color, alpha=0.85, label=f"{g} ({metrics[names[-1]][g]['n']})") for g, color in groups],
+        handles=[
+            Patch(color=color, alpha=0.85, label=f"{g} ({metrics[names[-1]][g]['n']})") for g, color in groups
+        ],
         loc="center right",
         bbox_to_anchor=(1 - 0.1 / figure.get_figwidth(), 1 - 0.3 / height),
         ncol=len(groups),

@@ -12,7 +12,7 @@ from typing import Any
 
 from wattune.config import Config, load_params
 from wattune.core.errors import InputError, IntegrityError
-from wattune.core.gate import Evidence, Thresholds, judge_rules, rule_document, verdict
+from wattune.core.gate import Evidence, Rule, Thresholds, judge_rules, rule_document, verdict
 from wattune.core.governor import parse_governor
 from wattune.io import read_json, read_text, write_json
 from wattune.stages._main import run
@@ -67,7 +67,7 @@ def gate(config: Config, root: Path) -> None:
             "The gate judges the policy that ships.",
             "Correct conf/gate and run `make params`.",
         )
-    rules = ()
+    rules: tuple[Rule, ...] = ()
     if conf.mode != "off":
         workloads = list(savings[conf.policy])
         evidence = Evidence(

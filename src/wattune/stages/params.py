@@ -56,7 +56,9 @@ def check() -> None:
         InputError: they differ.
     """
     experiment = load_params().experiment
-    if read_text(PARAMS, "The parameter file", "Run `make params`.") != params_text(compose(CONF, experiment)):
+    if read_text(PARAMS, "The parameter file", "Run `make params`.") != params_text(
+        compose(CONF, experiment)
+    ):
         raise InputError(
             f"{PARAMS} is not what conf/ compiles to for experiment '{experiment}'.",
             "It is compiled, not edited.",
@@ -67,7 +69,9 @@ def check() -> None:
 def main() -> None:
     """Compile, or compare with ``--check``."""
     parser = argparse.ArgumentParser(prog="python -m wattune.stages.params", description=__doc__)
-    parser.add_argument("--experiment", default="paper", help="a name in conf/experiment (default: %(default)s)")
+    parser.add_argument(
+        "--experiment", default="paper", help="a name in conf/experiment (default: %(default)s)"
+    )
     parser.add_argument("--data", type=Path, help="recorded sweep: a CSV file or a folder of them")
     parser.add_argument("--board", default="", help="which board of the recorded sweep")
     parser.add_argument("--check", action="store_true", help="compare params.yaml with conf/, write nothing")

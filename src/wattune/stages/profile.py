@@ -94,7 +94,9 @@ def find_workload(config: Config, name: str) -> tuple[str, WorkloadConf]:
     return known, config.workloads[known]
 
 
-def profile(config: Config, name: str, folder: Path, superseded: Path, progress: Progress | None = None) -> SweepResult:
+def profile(
+    config: Config, name: str, folder: Path, superseded: Path, progress: Progress | None = None
+) -> SweepResult:
     """Bring the folder of one workload up to the protocol of `config`."""
     board = board_of(config)
     name, conf = find_workload(config, name)
@@ -120,18 +122,17 @@ def sweep_outside_pipeline(names: Sequence[str], folder: Path, *, export: Path |
     from wattune.profiling.cells import parse_cell
 
     config = load_params()
+    info = board_of(config).info
     found = [find_workload(config, name)[0] for name in names]  # all names are checked before anything runs
-    written = []
-    cells = []
+    written, cells = [], []
     for name in found:
         result = profile(config, name, folder, folder / ".superseded")
         log.info("%s: %d settings measured, %d there already.", name, len(result.measured), len(result.kept))
         written.append(folder / name)
         cells += [parse_cell(path.read_bytes()) for path in sorted((folder / name).glob("*.json"))]
     if export is not None:
-        write_sweep(
-            export_rows((cell.board, cell.workload, cell.features, m) for cell in cells for m in cell.repeats), export
-        )
+        rows = export_rows((info, cell.workload, cell.features, m) for cell in cells for m in cell.repeats)
+        write_sweep(rows, export)
         written.append(export)
     return written
 
@@ -139,9 +140,16 @@ def sweep_outside_pipeline(names: Sequence[str], folder: Path, *, export: Path |
 def main() -> None:
     """Run the stage for the workload named on the command line."""
     if len(sys.argv) != 2:
-        raise InputError("One workload id was expected.", hint="For example: python -m wattune.stages.profile bert-base-sst2")
+        raise InputError(
+            "One workload id was expected.",
+            hint="For example: python -m wattune.stages.profile bert-base-sst2",
+        )
     result = profile(load_params(), sys.argv[1], PROFILES, SUPERSEDED)
-    log.info("%d settings measured, %d there already.", len(result.measured), len(result.kept) + len(result.taken_back))
+    log.info(
+        "%d settings measured, %d there already.",
+        len(result.measured),
+        len(result.kept) + len(result.taken_back),
+    )
 
 
 if __name__ == "__main__":

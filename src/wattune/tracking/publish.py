@@ -487,14 +487,19 @@ def save_pyfunc(path: Path, root: Path) -> None:
         "rule": DataType.string,
         "in_range": DataType.boolean,
     }
+    inputs = [ColSpec(kinds[f.kind], f.name, required=False) for f in governor.features]
+    if (
+        not inputs
+    ):  # one leaf, learned from a sweep that knows no features; MLflow wants a column all the same
+        inputs = [ColSpec(DataType.string, "workload", required=False)]
     signature = ModelSignature(
-        inputs=Schema([ColSpec(kinds[f.kind], f.name, required=False) for f in governor.features]),
+        inputs=Schema(inputs),
         outputs=Schema([ColSpec(kind, name, required=False) for name, kind in outputs.items()]),
     )
     example = {
         f.name: f.default if isinstance(f.default, str) else float(f.default or 0.0)
         for f in governor.features
-    }
+    } or {"workload": "any"}
     package = Path(wattune.__file__).parent
     with tempfile.TemporaryDirectory() as folder:
         code = Path(folder) / "wattune"

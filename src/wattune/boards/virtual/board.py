@@ -94,7 +94,9 @@ class VirtualBoard:
         """Identity, clocks and provenance."""
         return self._info
 
-    def measure(self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int) -> Measurement:
+    def measure(
+        self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int
+    ) -> Measurement:
         """See :meth:`wattune.boards.base.Board.measure`."""
         recording = self.record(workload, setting, repeat=repeat, steps=steps, seed=seed)
         per_epoch = workload.steps_per_epoch / recording.steps
@@ -137,7 +139,9 @@ class VirtualBoard:
             rows.append({"mhz": setting, "energy_j": energy_j, "time_s": time_s})
         return rows
 
-    def record(self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int) -> Recording:
+    def record(
+        self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int
+    ) -> Recording:
         """The window behind :meth:`measure`, with its trace (same arguments, same noise).
 
         Raises:
@@ -145,7 +149,9 @@ class VirtualBoard:
         """
         setting = self._match(setting)
         if steps < 1:
-            raise InputError(f"A window of {steps} steps cannot be measured.", "At least one step was expected.")
+            raise InputError(
+                f"A window of {steps} steps cannot be measured.", "At least one step was expected."
+            )
         batches = draw_batches(workload, steps, f"{seed}|{workload.id}|{repeat}")
         segments = self._run(workload, setting, batches)
         noise = random.Random(f"{seed}|{workload.id}|{setting}|{repeat}")
@@ -172,11 +178,14 @@ class VirtualBoard:
         if self._cached is None or self._cached[0] != workload:
             is_half(workload.precision)
             if not workload.bins:
-                raise InputError(f"The workload {workload.id} has no operation cost.", "At least one bin was expected.")
+                raise InputError(
+                    f"The workload {workload.id} has no operation cost.", "At least one bin was expected."
+                )
             per_bin = []
             for length_bin in workload.bins:
                 by_clock = [
-                    run_step(self.constants, length_bin.cost, workload.precision, mhz) for mhz in self._info.table
+                    run_step(self.constants, length_bin.cost, workload.precision, mhz)
+                    for mhz in self._info.table
                 ]
                 per_bin.append(tuple(zip(*by_clock, strict=True)))
             self._cached = (workload, tuple(per_bin))
@@ -207,14 +216,17 @@ class VirtualBoard:
             time_s += sum(by_clock[-1].time_s for by_clock in runs[batch])
         return warm_up
 
-    def _expected_step(self, workload: Workload, setting: Setting) -> tuple[float, float, float, float, float]:
+    def _expected_step(
+        self, workload: Workload, setting: Setting
+    ) -> tuple[float, float, float, float, float]:
         """Expectation per step: gpu_cpu joules, module joules, seconds, busy seconds, MHz seconds."""
         runs = self._runs(workload)
         table = self._info.table
         if isinstance(setting, str):
             batches = draw_batches(workload, LONG_RUN_STEPS, f"noise-free|{workload.id}")
             parts = [
-                (s.duration_s / LONG_RUN_STEPS, s.run, table[s.index]) for s in self._run(workload, setting, batches)
+                (s.duration_s / LONG_RUN_STEPS, s.run, table[s.index])
+                for s in self._run(workload, setting, batches)
             ]
         else:
             index = list(table).index(setting)
@@ -266,7 +278,11 @@ def sample(segments: Iterable[Segment], *, power_factor: float = 1.0, time_facto
     system: list[float] = []
     gpu_j = cpu_j = sys_j = filled = 0.0
     for duration, run in parts:
-        gpu_w, cpu_w, sys_w = run.gpu_soc_w * power_factor, run.cpu_cv_w * power_factor, run.sys_w * power_factor
+        gpu_w, cpu_w, sys_w = (
+            run.gpu_soc_w * power_factor,
+            run.cpu_cv_w * power_factor,
+            run.sys_w * power_factor,
+        )
         room = width - filled
         if duration >= room:
             gpu.append((gpu_j + gpu_w * room) / width)

@@ -132,25 +132,33 @@ def parse_board_file(document: Any, where: str) -> BoardFile:
     expected_keys = {"schema_version", "board", "power_mode", "clocks_hz", "constants"}
     if not isinstance(document, dict) or set(document) != expected_keys:
         raise InputError(
-            f"{where} is not a board constants file.", f"The keys {', '.join(sorted(expected_keys))} were expected."
+            f"{where} is not a board constants file.",
+            f"The keys {', '.join(sorted(expected_keys))} were expected.",
         )
     if document["schema_version"] != SCHEMA_VERSION:
         raise InputError(
-            f"{where} has schema version {document['schema_version']!r}.", f"Version {SCHEMA_VERSION} was expected."
+            f"{where} has schema version {document['schema_version']!r}.",
+            f"Version {SCHEMA_VERSION} was expected.",
         )
     for key in ("board", "power_mode"):
         if not isinstance(document[key], str) or not document[key]:
             raise InputError(f"{key} in {where} is {document[key]!r}.", "A name was expected.")
     hz = document["clocks_hz"]
     if not isinstance(hz, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in hz):
-        raise InputError(f"clocks_hz in {where} is not usable.", "A list of whole numbers of Hz was expected.")
+        raise InputError(
+            f"clocks_hz in {where} is not usable.", "A list of whole numbers of Hz was expected."
+        )
     entries = document["constants"]
     if not isinstance(entries, dict):
-        raise InputError(f"constants in {where} is not a mapping.", "name -> value, unit, source was expected.")
+        raise InputError(
+            f"constants in {where} is not a mapping.", "name -> value, unit, source was expected."
+        )
     if missing := [name for name in UNITS if name not in entries]:
         raise InputError(f"{where} lacks the constant {', '.join(missing)}.", "Every constant must be given.")
     if unknown := sorted(set(entries) - set(UNITS)):
-        raise InputError(f"{where} has the unknown constant {', '.join(unknown)}.", "Only the model's are read.")
+        raise InputError(
+            f"{where} has the unknown constant {', '.join(unknown)}.", "Only the model's are read."
+        )
     values = {name: _checked(name, entries[name], where) for name in UNITS}
     return BoardFile(
         board=document["board"],
@@ -164,7 +172,9 @@ def parse_board_file(document: Any, where: str) -> BoardFile:
 
 def _checked(name: str, entry: Any, where: str) -> float:
     if not isinstance(entry, dict) or set(entry) != {"value", "unit", "source"}:
-        raise InputError(f"The constant {name} in {where} is {entry!r}.", "value, unit and source were expected.")
+        raise InputError(
+            f"The constant {name} in {where} is {entry!r}.", "value, unit and source were expected."
+        )
     value = entry["value"]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"The constant {name} in {where} is {value!r}.", "A number was expected.")
@@ -172,7 +182,8 @@ def _checked(name: str, entry: Any, where: str) -> float:
         raise InputError(f"The constant {name} in {where} is {value!r}.", "A value above 0 was expected.")
     if entry["unit"] != UNITS[name]:
         raise InputError(
-            f"The constant {name} in {where} has the unit {entry['unit']!r}.", f"The unit {UNITS[name]!r} was expected."
+            f"The constant {name} in {where} has the unit {entry['unit']!r}.",
+            f"The unit {UNITS[name]!r} was expected.",
         )
     if not isinstance(entry["source"], str) or not entry["source"].strip():
         raise InputError(f"The constant {name} in {where} names no source.", "A short text was expected.")

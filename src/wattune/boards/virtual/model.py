@@ -72,7 +72,7 @@ def bandwidth_byte_per_s(c: BoardConstants, mhz: float) -> float:
     """Memory bandwidth at a clock: smooth minimum of what the clock moves and the ceiling."""
     by_clock = c.bytes_per_clock * mhz * 1e6
     q = c.bandwidth_sharpness
-    return by_clock / (1.0 + (by_clock / c.bandwidth_ceiling_byte_per_s) ** q) ** (1.0 / q)
+    return float(by_clock / (1.0 + (by_clock / c.bandwidth_ceiling_byte_per_s) ** q) ** (1.0 / q))
 
 
 def idle_gpu_soc_w(c: BoardConstants, mhz: float) -> float:
@@ -126,7 +126,8 @@ def run_phase(
     return PhaseRun(
         time_s=time_s,
         busy=gpu_s / time_s,
-        gpu_soc_w=idle_gpu_soc_w(c, mhz) + (per_flop * cost.flops + c.energy_per_byte_j * cost.bytes) * v2 / time_s,
+        gpu_soc_w=idle_gpu_soc_w(c, mhz)
+        + (per_flop * cost.flops + c.energy_per_byte_j * cost.bytes) * v2 / time_s,
         cpu_cv_w=c.cpu_base_w + c.cpu_launch_w * launch_s / time_s,
         sys_w=c.sys_base_w + c.dram_energy_per_byte_j * dram_bytes / time_s,
     )
@@ -134,7 +135,11 @@ def run_phase(
 
 def run_step(c: BoardConstants, cost: StepCost, precision: str, mhz: float) -> tuple[PhaseRun, ...]:
     """The phases of one training step at a pinned clock: forward, backward, optimizer, and the host's gap."""
-    phases = ((cost.forward, c.dram_share), (cost.backward, c.dram_share), (cost.optimizer, OPTIMIZER_DRAM_SHARE))
+    phases = (
+        (cost.forward, c.dram_share),
+        (cost.backward, c.dram_share),
+        (cost.optimizer, OPTIMIZER_DRAM_SHARE),
+    )
     runs = [
         run_phase(c, phase, precision, mhz, dram_share=share)
         for phase, share in phases
