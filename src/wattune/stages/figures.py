@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from wattune.learning.table import WorkloadRows
 log = logging.getLogger(__name__)
 
 DPI = 100
+MIN_WIDTH = 6.4
 ROWS_PER_PAGE = 9
 MAX_PAGES = 18
 MAX_CELLS = 60
@@ -84,7 +87,7 @@ def _figure(width: float, height: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=DPI)
+    figure = Figure(figsize=(max(width, MIN_WIDTH), height), dpi=DPI)
     FigureCanvasAgg(figure)
     return figure
 
@@ -102,13 +105,16 @@ def _save(figure: Any, path: Path, judgement: Judgement) -> None:
         fontsize=min(30.0, 72.0 * width / (0.75 * len(source))),
         color=GREY,
         alpha=0.13,
-        zorder=-1 if table.provenance != "simulated" else 10,
+        zorder=10,
+    )
+    footer = (
+        f"{source} · power mode {table.power_mode} · rails {table.rails} · judged on {table.judged_on}"
+        f" · {judgement.split.replace('_', ' ')}"
     )
     figure.text(
         *(0.08 / width, 0.06 / height),
-        f"{source} · power mode {table.power_mode} · rails {table.rails} · judged on {table.judged_on}"
-        f" · {judgement.split.replace('_', ' ')}",
-        fontsize=7,
+        footer,
+        fontsize=min(7.0, 72.0 * width / (0.57 * len(footer))),
         color=GREY,
         va="bottom",
     )
@@ -133,21 +139,28 @@ def _value(row: WorkloadRows, panel: str, setting: Setting) -> float | None:
     return point.time_s if panel == "time" else point.energy_j
 
 
-def _curve_panel(axes: Any, row: WorkloadRows, panel: str, choices: Mapping[str, Setting]) -> None:
+def _curve_panel(
+    axes: Any, row: WorkloadRows, panel: str, choices: Mapping[str, Setting], divisor: float
+) -> None:
     clocks = row.judged.clocks
-    pairs = [(mhz, _value(row, panel, mhz)) for mhz in clocks]
+
+    def at(setting: Setting) -> float | None:
+        value = _value(row, panel, setting)
+        return None if value is None else value / divisor
+
+    pairs = [(mhz, at(mhz)) for mhz in clocks]
     xs, ys = [mhz for mhz, y in pairs if y is not None], [y for _, y in pairs if y is not None]
     if not ys:
         axes.text(0.5, 0.5, "unknown", transform=axes.transAxes, ha="center", color=GREY)
         axes.set_yticks([])
         return
-    level = _value(row, panel, MAXN) if MAXN in row.judged.points else None
+    level = at(MAXN) if MAXN in row.judged.points else None
     if level is not None:
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.1, zorder=1)
     axes.plot(xs, ys, color=CURVE, linewidth=1.3, marker=".", markersize=4, zorder=2)
     edge = clocks[-1] + 0.07 * (clocks[-1] - clocks[0])
     for name, setting in choices.items():
-        y = _value(row, panel, setting)
+        y = at(setting)
         if name == "maxn" or y is None:
             continue
         style = STYLES[name]
@@ -185,7 +198,7 @@ def _curves_page(
     judgement: Judgement,
 ) -> Any:
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     panels = [
         (panel, unit)
@@ -198,11 +211,10 @@ def _curves_page(
     for i, row in enumerate(rows):
         for j, (panel, unit) in enumerate(panels):
             axes = grid[i][j]
-            _curve_panel(axes, row, panel, choices[row.id])
             known = [_value(row, panel, s) for s in row.judged.settings]
-            divisor, shown = _scaled(max([abs(v) for v in known if v is not None], default=0.0), unit)
+            divisor, shown = _scaled(max([v for v in known if v is not None], default=0.0), unit)
+            _curve_panel(axes, row, panel, choices[row.id], divisor)
             axes.yaxis.set_major_locator(MaxNLocator(3))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _, d=divisor: f"{y / d:.4g}"))
             axes.set_ylabel(shown, labelpad=2)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             if i == 0:
@@ -211,12 +223,12 @@ def _curves_page(
                 axes.set_xlabel("GPU clock (MHz)")
             else:
                 axes.tick_params(labelbottom=False)
-        name = row.task or row.id
-        extra = row.features.get("seq_len")
-        label = name if extra is None or not row.task else f"{name}\n{float(extra):.0f} tokens"
+        name = "\n".join(textwrap.wrap(row.task or row.id, 16)[:4])
+        tokens = row.features.get("seq_len")
+        label = name if tokens is None or not row.task else f"{name}\n{float(tokens):.0f} tokens"
         grid[i][0].annotate(
             *(label, (0, 0.5)),
-            xytext=(-62, 0),
+            xytext=(-56, 0),
             xycoords="axes fraction",
             textcoords="offset points",
             ha="right",
@@ -320,8 +332,6 @@ def _grid(outcomes: Sequence[Outcome]) -> tuple[list[str], list[str]] | None:
 
 
 def _heat_map(judgement: Judgement) -> Any:
-    from matplotlib.colors import TwoSlopeNorm
-
     attribute = "saving_pct" if judgement.baseline else "regret_pct"
     names = [n for n in judgement.policies if n in ("ffg", judgement.governor.policy)]
     grid = _grid(judgement.of(names[-1]))
@@ -346,7 +356,7 @@ def _heat_map(judgement: Judgement) -> Any:
             (title, [r.id for r in rows], names, [list(line) for line in zip(*columns, strict=True)])
         )
     values = [v for _, _, _, lines in panels for line in lines for v in line if v is not None]
-    low, high = min(*values, -0.1), max(*values, 0.1)
+    high = max(0.1, *(abs(v) for v in values))
     n_rows, n_columns = len(panels[0][1]), len(panels[0][2])
     label_room = 0.35 + 0.075 * max(len(name) for name in panels[0][1])
     width = label_room + len(panels) * (0.62 * n_columns + 0.25) + 1.1
@@ -355,15 +365,14 @@ def _heat_map(judgement: Judgement) -> Any:
     image = None
     for axes, (title, row_names, column_names, lines) in zip(all_axes, panels, strict=True):
         numbers = [[float("nan") if v is None else v for v in line] for line in lines]
-        if judgement.baseline:  # orange loses, blue saves
-            image = axes.imshow(numbers, cmap="PuOr", norm=TwoSlopeNorm(0.0, low, high), aspect="auto")
+        if judgement.baseline:  # orange loses, violet saves
+            image = axes.imshow(numbers, cmap="PuOr", vmin=-high, vmax=high, aspect="auto")
         else:
             image = axes.imshow(numbers, cmap="cividis_r", vmin=0.0, vmax=high, aspect="auto")
         for i, line in enumerate(lines):
             for j, value in enumerate(line):
                 if value is not None:
-                    dark = value > 0.6 * high or (judgement.baseline is not None and value < 0.6 * low < -0.3)
-                    color = "white" if dark else INK
+                    color = "white" if abs(value) > 0.55 * high else INK
                     axes.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
         axes.set_xticks(
             range(len(column_names)), column_names, rotation=30, ha="right", rotation_mode="anchor"
@@ -405,15 +414,22 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
     all_axes = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
     thickness = 0.8 / len(groups)
     for axes, (key, interval, label) in zip(all_axes, measures, strict=True):
+        limit = math.inf
+        if key == "mean_regret_pct":  # the baseline's regret would dwarf the others': its bars are cut
+            limit = 1.3 * max([metrics[n][g][interval][1] for n in names for g, _ in groups if n != "maxn"])
+            limit = max(limit, 0.1)
         for g, (group, color) in enumerate(groups):
             for i, name in enumerate(names):
                 figures = metrics[name][group]
                 y = i + (g - (len(groups) - 1) / 2) * thickness
                 value, (low, high) = figures[key], figures[interval]
-                axes.barh(y, value, height=thickness * 0.85, color=color, alpha=0.85)
-                axes.plot([low, high], [y, y], color="black", linewidth=1.1, solid_capstyle="butt")
+                cut = high > limit
+                text = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+                axes.barh(y, limit if cut else value, height=thickness * 0.85, color=color, alpha=0.85)
+                if not cut:
+                    axes.plot([low, high], [y, y], color="black", linewidth=1.1, solid_capstyle="butt")
                 axes.annotate(
-                    *(f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}", (max(high, value, 0.0), y)),
+                    *(f"{text} (cut)" if cut else text, (limit if cut else max(high, value, 0.0), y)),
                     xytext=(3, 0),
                     textcoords="offset points",
                     va="center",
@@ -431,7 +447,7 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
                 color="#99517d",
             )
         axes.axvline(0.0, color=GREY, linewidth=0.8)
-        axes.margins(x=0.16)
+        axes.margins(x=0.2)
         axes.set_xlabel(label)
     all_axes[0].set_yticks(range(len(names)), [STYLES[name].label for name in names])
     all_axes[0].invert_yaxis()
