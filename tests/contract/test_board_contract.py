@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from wattune.boards.base import Board
+from wattune.boards.recorded import RecordedBoard
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.core.errors import InputError
 from wattune.core.measurement import PROVENANCES, Measurement
@@ -43,8 +44,21 @@ def _virtual(_: Path) -> Case:
     return Case(VirtualBoard, workload, (*VirtualBoard().info.table, MAXN), 3)
 
 
+def _recorded(folder: Path) -> Case:
+    path = folder / "sweep.csv"
+    lines = ["board,workload,setting,gpu_mhz,energy_j,time_s,repeat"]
+    for repeat in range(2):
+        lines += [
+            f"orin,m-t,,{mhz},{1000 + mhz + repeat},{3000 / mhz},{repeat}" for mhz in (306, 612, 1300.5)
+        ]
+        lines.append(f"orin,m-t,maxn,,{2500 + repeat},2.4,{repeat}")
+    path.write_text("\n".join(lines) + "\n")
+    return Case(lambda: RecordedBoard(path), _virtual(folder).workload, (306.0, 612.0, 1300.5, MAXN), 2)
+
+
 FACTORIES: dict[str, Callable[[Path], Case]] = {
     "virtual": _virtual,
+    "recorded": _recorded,
 }
 """Kind of board -> what builds its case in a temporary folder."""
 

@@ -12,11 +12,11 @@ pytest.importorskip("sklearn")
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas import schema
 from sklearn.model_selection import LeaveOneOut
 from sklearn.tree import DecisionTreeClassifier
 from synthetic import load, rows, write
 
+from schemas import schema
 from wattune.config import to_config
 from wattune.core.errors import InputError, IntegrityError
 from wattune.learning.export import train_governor
@@ -43,7 +43,11 @@ class TestSearch:
     def test_equals_a_plain_loop_over_scikit_learn(self, table: FeatureTable) -> None:
         """Without categories the whole search is LeaveOneOut x DecisionTreeClassifier."""
         space = SearchSpace(
-            features=NUMBERS, max_depth=(1, 2, 3), min_samples_leaf=(1, 3), criterion=("gini", "entropy"), seed=0
+            features=NUMBERS,
+            max_depth=(1, 2, 3),
+            min_samples_leaf=(1, 3),
+            criterion=("gini", "entropy"),
+            seed=0,
         )
         training = table.training
         x = np.array([[float(r.features[name]) for name in NUMBERS] for r in training])
@@ -53,7 +57,10 @@ class TestSearch:
             for keep, out in LeaveOneOut().split(x):
                 c = result.candidate
                 tree = DecisionTreeClassifier(
-                    max_depth=c.max_depth, min_samples_leaf=c.min_samples_leaf, criterion=c.criterion, random_state=0
+                    max_depth=c.max_depth,
+                    min_samples_leaf=c.min_samples_leaf,
+                    criterion=c.criterion,
+                    random_state=0,
                 ).fit(x[keep], y[keep])
                 hits += int(tree.predict(x[out])[0] == y[out][0])
             assert result.loo_accuracy == pytest.approx(hits / len(y)), result.candidate
@@ -73,7 +80,9 @@ class TestSearch:
             assert trained.governor.decide(row.features).setting == fitted.predict(row.features)
 
     def test_held_out_rows_never_touch_the_governor(self, tmp_path: Path) -> None:
-        document = train_governor(load(tmp_path / "a.csv", rows()), load(tmp_path / "a.csv", rows()).training, SPACE).document
+        document = train_governor(
+            load(tmp_path / "a.csv", rows()), load(tmp_path / "a.csv", rows()).training, SPACE
+        ).document
         changed = rows()
         for row in changed:
             if row["part"] == "held_out":
@@ -93,7 +102,9 @@ def test_any_exported_tree_equals_scikit_learn(data: st.DataObject) -> None:
 
     n = data.draw(st.integers(4, 20))
     number = st.floats(0.0, 2000.0, width=32)
-    families = data.draw(st.lists(st.sampled_from(["bert", "gpt-neox", "deberta-v2"]), min_size=n, max_size=n))
+    families = data.draw(
+        st.lists(st.sampled_from(["bert", "gpt-neox", "deberta-v2"]), min_size=n, max_size=n)
+    )
     layers = data.draw(st.lists(number, min_size=n, max_size=n))
     lengths = data.draw(st.lists(number, min_size=n, max_size=n))
     best = data.draw(st.lists(st.sampled_from([510.0, 612.0, 714.0]), min_size=n, max_size=n))
@@ -117,9 +128,13 @@ def test_any_exported_tree_equals_scikit_learn(data: st.DataObject) -> None:
 
 
 def test_missing_numbers_become_the_training_median(tmp_path: Path) -> None:
-    table = load(tmp_path / "f.csv", [r | {"gpu_util_ref_pct": ""} if r["model"] == "bert-base" else r for r in rows()])
+    table = load(
+        tmp_path / "f.csv", [r | {"gpu_util_ref_pct": ""} if r["model"] == "bert-base" else r for r in rows()]
+    )
     known = sorted(
-        float(r.features["gpu_util_ref_pct"]) for r in table.training if r.features["gpu_util_ref_pct"] is not None
+        float(r.features["gpu_util_ref_pct"])
+        for r in table.training
+        if r.features["gpu_util_ref_pct"] is not None
     )
     encoder = Encoder(table.training, ("gpu_util_ref_pct",))
     median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
@@ -139,7 +154,9 @@ class TestJudge:
         assert clock == {judgement.ffg_mhz}
         curves = [row.noise_free for row in table.held_out]
         savings = [100 * (1 - c.energy_j(judgement.ffg_mhz) / c.energy_j("maxn")) for c in curves]  # type: ignore[union-attr]
-        assert metrics["ffg"]["all"]["mean_saving_pct"] == pytest.approx(sum(savings) / len(savings), abs=1e-5)
+        assert metrics["ffg"]["all"]["mean_saving_pct"] == pytest.approx(
+            sum(savings) / len(savings), abs=1e-5
+        )
         assert metrics["ffg"]["all"]["min_saving_pct"] == pytest.approx(min(savings), abs=1e-5)
         low, high = metrics["ffg"]["all"]["mean_saving_ci95"]
         assert low < metrics["ffg"]["all"]["mean_saving_pct"] < high
@@ -150,11 +167,15 @@ class TestJudge:
 
     def test_leave_one_out_learns_from_the_others_only(self, tmp_path: Path) -> None:
         """Change one workload's energies beyond recognition: its own FFG clock must not move."""
-        plain = rows(held_out=False, noise_free=False, provenance="recorded", models=("bert-base", "pythia-31m"))
+        plain = rows(
+            held_out=False, noise_free=False, provenance="recorded", models=("bert-base", "pythia-31m")
+        )
         table = load(tmp_path / "a.csv", plain)
         first = judge(table, train_governor(table, table.training, SPACE).governor, SPACE)
         changed = [
-            r | {"energy_j": 1.0 if r["setting"] == "1300.5" else 1e6} if r["workload"] == "bert-base-sst2" else r
+            r | {"energy_j": 1.0 if r["setting"] == "1300.5" else 1e6}
+            if r["workload"] == "bert-base-sst2"
+            else r
             for r in plain
         ]
         other = load(tmp_path / "b.csv", changed)
@@ -168,7 +189,9 @@ class TestJudge:
             assert own(first)[policy] == own(second)[policy]
 
     def test_without_a_baseline_savings_are_unknown(self, tmp_path: Path) -> None:
-        table = load(tmp_path / "f.csv", rows(maxn=False, noise_free=False, time=False, provenance="recorded"))
+        table = load(
+            tmp_path / "f.csv", rows(maxn=False, noise_free=False, time=False, provenance="recorded")
+        )
         metrics = summarise(
             judge(table, train_governor(table, table.training, SPACE).governor, SPACE), resamples=50, seed=0
         )
@@ -243,7 +266,10 @@ class TestStages:
         config = to_config({"train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]}})
         train(config, tmp_path)
         evaluate(config, tmp_path)
-        write(tmp_path / "data/features/features.csv", rows(seed=5, models=("bert-base", "pythia-31m", "bert-large")))
+        write(
+            tmp_path / "data/features/features.csv",
+            rows(seed=5, models=("bert-base", "pythia-31m", "bert-large")),
+        )
         train(config, tmp_path)
         with pytest.raises(IntegrityError, match="another governor"):
             gate(config, tmp_path)

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.errors import IntegrityError
-from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document, parse_governor
+from wattune.core.governor import (
+    FeatureRange,
+    canonical_json,
+    document_digest,
+    governor_document,
+    parse_governor,
+)
 from wattune.core.settings import MAXN
 from wattune.core.tree import Leaf, Split, Tree
 
@@ -92,7 +98,9 @@ def test_refused_even_with_a_matching_digest(change, says: str) -> None:  # type
     refuse(change, says)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", TEXT[:-30], TEXT.replace("0.9,", "NaN,", 1), "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{}", TEXT[:-30], TEXT.replace("0.9,", "NaN,", 1), "[" * 100_000]
+)
 def test_what_is_no_governor(text: str) -> None:
     with pytest.raises(IntegrityError):
         parse_governor(text)

@@ -15,7 +15,14 @@ ORIN = FrequencyTable([306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300
 class TestPublished:
     @pytest.mark.parametrize(
         ("seq_len", "shallow", "deep"),
-        [(11.3, 510, 714), (27.8, 510, 714), (32.5, 510, 714), (37.1, 612, 714), (53.0, 612, 714), (70.2, 612, 816)],
+        [
+            (11.3, 510, 714),
+            (27.8, 510, 714),
+            (32.5, 510, 714),
+            (37.1, 612, 714),
+            (53.0, 612, 714),
+            (70.2, 612, 816),
+        ],
     )
     def test_the_printed_rules(self, seq_len: float, shallow: float, deep: float) -> None:
         """Mean lengths of CoLA, STS-B, WNLI, RTE and the two thresholds, on both sides of 7 layers."""
@@ -32,7 +39,9 @@ class TestPublished:
 
     def test_another_boards_table(self) -> None:
         xavier = FrequencyTable([114.75, 522.75, 675.75, 905.25, 1377.0])
-        assert Published(xavier).choose({"layers": 12, "seq_len": 60}) == 905.25  # 816 lies nearer to it than to 675.75
+        assert (
+            Published(xavier).choose({"layers": 12, "seq_len": 60}) == 905.25
+        )  # 816 lies nearer to it than to 675.75
 
 
 class TestFixed:
@@ -48,7 +57,10 @@ class TestFixed:
         assert best_fixed_clock([curve]) == 500.0
 
     def test_only_shared_clocks_count(self) -> None:
-        one, two = EnergyCurve({500.0: Point(1), 600.0: Point(2)}), EnergyCurve({600.0: Point(1), 700.0: Point(2)})
+        one, two = (
+            EnergyCurve({500.0: Point(1), 600.0: Point(2)}),
+            EnergyCurve({600.0: Point(1), 700.0: Point(2)}),
+        )
         assert best_fixed_clock([one, two]) == 600.0
         with pytest.raises(ValueError, match="share no clock"):
             best_fixed_clock([EnergyCurve({500.0: Point(1)}), EnergyCurve({600.0: Point(1)})])
@@ -80,7 +92,9 @@ class TestGate:
             ([20.0, 21.0, 22.0], [20.0, 21.0, 22.0], 5, [4]),
         ],
     )
-    def test_each_rule_can_fail(self, savings: list[float], ffg: list[float], depth: int, fails: list[int]) -> None:
+    def test_each_rule_can_fail(
+        self, savings: list[float], ffg: list[float], depth: int, fails: list[int]
+    ) -> None:
         assert [i for i, ok in enumerate(self.rules(savings, ffg, depth)) if not ok] == fails
 
     def test_worse_than_ffg_within_noise_passes(self) -> None:

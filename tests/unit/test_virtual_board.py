@@ -279,7 +279,14 @@ CHANGED = (
     "values here."
 )
 
-GOLDEN: dict[tuple[str, Setting], tuple[float, float]] = {}
+GOLDEN: dict[tuple[str, Setting], tuple[float, float]] = {
+    ("saturated", 612.0): (212091.13726768733, 14183.128916518923),
+    ("saturated", "maxn"): (292637.6361017701, 7443.988175371102),
+    ("mixed", 612.0): (10122.378526211322, 789.873726693173),
+    ("mixed", "maxn"): (13500.75238103365, 496.7559406119685),
+    ("starved", 612.0): (1761.79481371059, 220.40198239823667),
+    ("starved", "maxn"): (1677.4383513468536, 220.1974192454507),
+}
 
 
 @pytest.mark.parametrize("key", list(GOLDEN), ids=str)

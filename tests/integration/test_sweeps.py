@@ -1,0 +1,232 @@
+"""Sweep files, importing, replay: what is wrong is named with its line, what is right comes out unchanged."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from wattune.boards.recorded import RecordedBoard
+from wattune.boards.sweepfile import read_sweep, write_sweep
+from wattune.cli import main
+from wattune.core.errors import InputError
+from wattune.core.settings import MAXN
+
+HEADER = "board,workload,setting,gpu_mhz,energy_j,time_s"
+GOOD = [
+    "orin,a,,306,20,4", "orin,a,,612,10,3", "orin,a,,1300.5,15,2", "orin,a,maxn,,16,2",
+    "orin,b,,306,30,", "orin,b,,612,21,", "orin,b,,1300.5,20,",
+]  # fmt: skip
+
+
+def sweep_file(folder: Path, lines: list[str], header: str = HEADER, name: str = "sweep.csv") -> Path:
+    path = folder / name
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_reading_plain_gzip_and_folder_agree(tmp_path: Path) -> None:
+    plain = sweep_file(tmp_path, GOOD)
+    zipped = tmp_path / "more" / "sweep.csv.gz"
+    zipped.parent.mkdir()
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_sweep(plain).rows[0].energy_j == 20
+    curves = [{w.id: w.curve.points for w in read_sweep(p).workloads} for p in (plain, zipped, zipped.parent)]
+    assert curves[0] == curves[1] == curves[2]
+    assert curves[0]["a"][MAXN].energy_j == 16
+    assert curves[0]["b"][612.0].time_s is None
+
+
+def test_a_written_sweep_reads_back_equal(tmp_path: Path) -> None:
+    first = read_sweep(sweep_file(tmp_path, [line + ",extra" for line in GOOD], HEADER + ",remark"))
+    write_sweep(first.rows, tmp_path / "again.csv.gz")
+    again = read_sweep(tmp_path / "again.csv.gz")
+    assert [(r.workload, r.setting, r.energy_j, r.time_s) for r in again.rows] == [
+        (r.workload, r.setting, r.energy_j, r.time_s) for r in first.rows
+    ]
+    assert {r.columns["remark"] for r in again.rows} == {"extra"}
+    assert write_sweep(first.rows, tmp_path / "again.csv.gz") is False
+
+
+def test_equal_settings_without_repeats_are_averaged_and_said(tmp_path: Path) -> None:
+    sweep = read_sweep(sweep_file(tmp_path, [*GOOD, "orin,a,,612,12,5"]))
+    point = next(w for w in sweep.workloads if w.id == "a").curve.points[612.0]
+    assert (point.energy_j, point.time_s) == (11, 4)
+    assert any("averaged" in sentence for sentence in sweep.warnings)
+
+
+BAD = {
+    "missing column": ("board,workload,gpu_mhz,time_s", ["orin,a,306,4"], "energy_j"),
+    "negative energy": (HEADER, [*GOOD, "orin,c,,306,-1,4"], r"line 9.*-1|-1.*line 9"),
+    "zero energy": (HEADER, [*GOOD, "orin,c,,306,0,4"], "energy_j"),
+    "NaN energy": (HEADER, [*GOOD, "orin,c,,306,nan,4"], "nan"),
+    "blank energy": (HEADER, [*GOOD, "orin,c,,306,,4"], "energy_j"),
+    "negative time": (HEADER, [*GOOD, "orin,c,,306,1,-4"], "time_s"),
+    "no clock": (HEADER, [*GOOD, "orin,c,,,1,4"], "gpu_mhz"),
+    "duplicate setting": (
+        HEADER + ",repeat",
+        ["orin,a,,306,20,4,0", "orin,a,,612,10,3,0", "orin,a,,306,21,4,0"],
+        "306",
+    ),
+    "one clock only": (HEADER, ["orin,a,,306,20,4", "orin,a,maxn,,20,4"], "'?a'?"),
+    "no rows": (HEADER, [], "no rows"),
+    "several slices": (
+        HEADER + ",cpu_mhz",
+        ["orin,a,,306,20,4,1000", "orin,a,,612,20,4,1000", "orin,a,,306,20,4,2000"],
+        "--keep",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_sweeps(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header, lines, says = BAD[case]
+    path = sweep_file(tmp_path, lines, header)
+    with pytest.raises(InputError, match=says):
+        read_sweep(path)
+    assert main(["replay", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8bbroken", b"\xff\xfe\x00a", b"\n\n"])
+def test_what_is_no_table(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        read_sweep(path)
+
+
+def test_an_empty_folder_and_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="csv"):
+        read_sweep(tmp_path)
+    with pytest.raises(InputError, match="none.csv"):
+        read_sweep(tmp_path / "none.csv")
+
+
+class TestRecordedBoard:
+    def test_mixed_boards_must_be_named(self, tmp_path: Path) -> None:
+        path = sweep_file(tmp_path, [*GOOD, *(line.replace("orin", "nano", 1) for line in GOOD)])
+        with pytest.raises(InputError, match="'nano', 'orin'.*BOARD="):
+            RecordedBoard(path)
+        with pytest.raises(InputError, match="'xavier' is not in"):
+            RecordedBoard(path, "xavier")
+        assert RecordedBoard(path, "nano").info.id == "nano"
+
+    def test_an_export_of_a_modelled_board_stays_simulated(self, tmp_path: Path) -> None:
+        path = sweep_file(tmp_path, [line + ",simulated" for line in GOOD], HEADER + ",provenance")
+        assert RecordedBoard(path).info.provenance == "simulated"
+        assert RecordedBoard(sweep_file(tmp_path, GOOD)).info.provenance == "recorded"
+
+
+class TestReplay:
+    def ask(self, capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict]:
+        assert main(["replay", *argv, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    def test_json_shape_and_figures(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        a, b = self.ask(capsys, str(sweep_file(tmp_path, GOOD)), "--policy", "ffg")
+        assert (a["workload"], a["board"], a["oracle_mhz"]) == ("a", "orin", 612.0)
+        assert a["chosen_mhz"] == 1300.5  # the best clock of b
+        assert a["regret_pct"] == pytest.approx(50.0)
+        assert a["saving_pct"] == pytest.approx(6.25)
+        assert (a["probes"], a["steps"]) == ([], 0)
+        assert b["chosen_mhz"] == 612.0
+        assert b["regret_pct"] == pytest.approx(5.0)
+        assert b["saving_pct"] is None
+
+    def test_boards_stay_apart(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        other = ["nano,a,,300,1,4", "nano,a,,600,2,3", "nano,b,,300,1,4", "nano,b,,600,2,3"]
+        answers = self.ask(capsys, str(sweep_file(tmp_path, [*GOOD, *other])))
+        assert {(r["board"], r["chosen_mhz"]) for r in answers} == {
+            ("nano", 300.0),
+            ("orin", 612.0),
+            ("orin", 1300.5),
+        }
+
+    @pytest.mark.parametrize(
+        ("policy", "says"), [("probe", "does not exist yet"), ("fastest", "no policy"), ("mlg", "--governor")]
+    )
+    def test_policies_that_cannot_answer(
+        self, policy: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["replay", str(sweep_file(tmp_path, GOOD)), "--policy", policy]) == 2
+        assert says in capsys.readouterr().err
+
+    def test_maxn_chosen_is_written_as_maxn(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = sweep_file(tmp_path, GOOD[:4])
+        (answer,) = self.ask(capsys, str(path), "--policy", "maxn")
+        assert (answer["chosen_mhz"], answer["saving_pct"], answer["slowdown_pct"]) == ("maxn", 0, 0)
+
+
+class TestImport:
+    def foreign(self, folder: Path) -> Path:
+        path = folder / "foreign.csv"
+        with path.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["net", "gpu", "cpu", "joule", "sec", "mode"])
+            for cpu in (1000, 2000):
+                for gpu, joule in ((300, 9), (600, 7), (900, 8)):
+                    out.writerow(["vit", gpu, cpu, joule + cpu / 1000, 1000 / gpu, "pinned"])
+            out.writerow(["vit", "", 2000, 12, 1, "free, default"])
+        return path
+
+    maps = (
+        "--map",
+        "workload=net",
+        "gpu_mhz=gpu",
+        "energy_j=joule",
+        "time_s=sec",
+        "cpu_mhz=cpu",
+        "--set",
+        "board=x",
+    )
+
+    def test_slice_and_baseline(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        out = tmp_path / "out.csv"
+        source = str(self.foreign(tmp_path))
+        argv = [
+            "import",
+            "sweep",
+            source,
+            "-o",
+            str(out),
+            *self.maps,
+            "--keep",
+            "cpu_mhz=max",
+            "--maxn",
+            "mode=free, default",
+        ]
+        assert main([*argv, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["n_in"] == 7
+        assert report["n_out"] == 4
+        (workload,) = read_sweep(out).workloads
+        assert workload.curve.energy_j(600.0) == 9
+        assert workload.curve.saving_pct(600.0) == pytest.approx(25.0)
+
+    @pytest.mark.parametrize(
+        ("extra", "says"),
+        [
+            (["--map", "workload=network"], "network"),
+            (["--where", "mode=wild"], "wild"),
+            (["--map", "workload"], "workload"),
+        ],
+    )
+    def test_bad_rules(
+        self, extra: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        argv = [
+            "import",
+            "sweep",
+            str(self.foreign(tmp_path)),
+            "-o",
+            str(tmp_path / "out.csv"),
+            *self.maps,
+            *extra,
+        ]
+        assert main(argv) == 2
+        assert says in capsys.readouterr().err
+        assert not (tmp_path / "out.csv").exists()

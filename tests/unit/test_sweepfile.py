@@ -1,0 +1,242 @@
+"""Sweep CSVs: what is read, what is refused and where the message points."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattune.boards.recorded import RecordedBoard
+from wattune.boards.sweepfile import Record, check_records, read_sweep, sweep_text, write_sweep
+from wattune.core.errors import InputError
+from wattune.core.settings import MAXN
+
+HEADER = "board,workload,gpu_mhz,energy_j,time_s,setting,repeat,gpu_util_pct,layers,part,cpu_mhz,colour"
+GOOD = (
+    "orin,a,306,12.5,2,pinned,0,99,6,train,2201.6,red",
+    "orin,a,612,10,1.5,pinned,0,80,6,train,2201.6,red",
+    "orin,a,,15,1,maxn,0,70,6,train,,red",
+)
+
+
+def write(path: Path, *lines: str, header: str = HEADER) -> Path:
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_what_a_good_file_says(tmp_path: Path) -> None:
+    sweep = read_sweep(write(tmp_path / "s.csv", *GOOD))
+    (workload,) = sweep.workloads
+    assert sweep.boards == ("orin",)
+    assert sweep.warnings == ()
+    assert workload.curve.settings == (306.0, 612.0, MAXN)
+    assert workload.curve.oracle == 612.0
+    assert workload.curve.saving_pct(612.0) == pytest.approx(100 / 3)
+    assert workload.curve.slowdown_pct(612.0) == pytest.approx(50)
+    assert workload.number("layers") == 6
+    assert workload.text("part") == "train"
+    assert workload.gpu_util_pct(1300.5) == 80  # the pinned clock nearest to the reference, not MAXN
+    assert workload.rows[0].columns["colour"] == "red"
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.csv.gz", "s.dat"])
+def test_gzip_is_known_by_its_bytes(tmp_path: Path, name: str) -> None:
+    plain = read_sweep(write(tmp_path / "plain.csv", *GOOD))
+    (tmp_path / name).write_bytes(gzip.compress((tmp_path / "plain.csv").read_bytes()))
+    assert sweep_text(read_sweep(tmp_path / name).rows) == sweep_text(plain.rows)
+
+
+def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_bytes(("\ufeff" + "\r\n".join([HEADER, *GOOD]) + "\r\n").encode())
+    assert len(read_sweep(tmp_path / "s.csv").rows) == 3
+
+
+def test_a_folder_is_read_together(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", *GOOD)
+    (tmp_path / "2.csv.gz").write_bytes(
+        gzip.compress("\n".join([HEADER, *(g.replace(",a,", ",b,") for g in GOOD)]).encode())
+    )
+    (tmp_path / "notes.txt").write_text("not a sweep")
+    assert [w.id for w in read_sweep(tmp_path).workloads] == ["a", "b"]
+
+
+def test_blank_times_stay_unknown(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.csv", *(g.replace(",2,pinned", ",,pinned") for g in GOOD))
+    (workload,) = read_sweep(path).workloads
+    assert workload.curve.points[306.0].time_s is None
+    assert workload.curve.slowdown_pct(306.0) is None
+    assert workload.curve.slowdown_pct(612.0) == pytest.approx(50)
+
+
+def test_without_a_repeat_column_equal_settings_are_averaged_and_said_so(tmp_path: Path) -> None:
+    lines = ["o,a,306,10,2", "o,a,306,20,4", "o,a,612,9,1"]
+    sweep = read_sweep(write(tmp_path / "s.csv", *lines, header="board,workload,gpu_mhz,energy_j,time_s"))
+    assert sweep.workloads[0].curve.points[306.0].energy_j == 15
+    assert sweep.workloads[0].curve.points[306.0].time_s == 3
+    (warning,) = sweep.warnings
+    assert "averaged" in warning
+    assert "'a'" in warning
+    assert "s.csv" in warning
+
+
+def test_repeats_are_kept_apart(tmp_path: Path) -> None:
+    again = [g.replace(",pinned,0", ",pinned,1").replace("12.5", "13.5") for g in GOOD[:2]]
+    (workload,) = read_sweep(write(tmp_path / "s.csv", *again, *GOOD)).workloads
+    assert [row.repeat for row in workload.at(306.0)] == [0, 1]
+    assert workload.curve.points[306.0].energy_j == 13
+
+
+BAD_ROWS = {
+    "negative energy": ("orin,a,408,-1,2,,0,,6,train,2201.6,", "energy_j is '-1'"),
+    "zero energy": ("orin,a,408,0,2,,0,,6,train,2201.6,", "energy_j is '0'"),
+    "NaN energy": ("orin,a,408,nan,2,,0,,6,train,2201.6,", "energy_j is 'nan'"),
+    "infinite energy": ("orin,a,408,inf,2,,0,,6,train,2201.6,", "energy_j is 'inf'"),
+    "energy that is a word": ("orin,a,408,much,2,,0,,6,train,2201.6,", "energy_j is 'much'"),
+    "blank energy": ("orin,a,408,,2,,0,,6,train,2201.6,", "energy_j is blank"),
+    "negative time": ("orin,a,408,1,-2,,0,,6,train,2201.6,", "time_s is '-2'"),
+    "no time at all": ("orin,a,408,1,0,,0,,6,train,2201.6,", "time_s is '0'"),
+    "blank clock": ("orin,a,,1,2,,0,,6,train,2201.6,", "gpu_mhz is blank"),
+    "negative clock": ("orin,a,-408,1,2,,0,,6,train,2201.6,", "gpu_mhz is '-408'"),
+    "no board": (",a,408,1,2,,0,,6,train,2201.6,", "board is blank"),
+    "no workload": ("orin,,408,1,2,,0,,6,train,2201.6,", "workload is blank"),
+    "part": ("orin,a,408,1,2,,0,,6,test,2201.6,", "part is 'test'"),
+    "utilisation": ("orin,a,408,1,2,,0,101,6,train,2201.6,", "gpu_util_pct is '101'"),
+    "half a repeat": ("orin,a,408,1,2,,0.5,,6,train,2201.6,", "repeat is '0.5'"),
+    "too few fields": ("orin,a,408,1", "4 fields"),
+    "too many fields": ("orin,a,408,1,2,,0,,6,train,2201.6,red,blue", "13 fields"),
+    "duplicate setting": ("orin,a,612,11,2,,0,,6,train,2201.6,", "a duplicate of"),
+    "duplicate baseline": ("orin,a,1300.5,11,2,MAXN,0,,6,train,,", "a duplicate of"),
+    "another description": ("orin,a,408,1,2,,0,,12,train,2201.6,", "layers is '12'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_a_bad_row_is_named_with_its_line(tmp_path: Path, case: str) -> None:
+    line, words = BAD_ROWS[case]
+    with pytest.raises(InputError) as caught:
+        read_sweep(write(tmp_path / "s.csv", *GOOD, line))
+    assert words in str(caught.value)
+    assert f"{tmp_path / 's.csv'}, line 5" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("column", ["board", "workload", "gpu_mhz", "energy_j", "time_s"])
+def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
+    names = HEADER.split(",")
+    keep = [i for i, name in enumerate(names) if name != column]
+    lines = [",".join(line.split(",")[i] for i in keep) for line in (HEADER, *GOOD)]
+    with pytest.raises(InputError, match=f"lacks the column {column}"):
+        read_sweep(write(tmp_path / "s.csv", *lines[1:], header=lines[0]))
+
+
+def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="columns gpu_mhz, energy_j, time_s"):
+        read_sweep(write(tmp_path / "s.csv", "a,b", header="board,workload"))
+
+
+BAD_FILES = {
+    "empty": (b"", "is empty"),
+    "header alone": (HEADER.encode() + b"\n", "no rows"),
+    "not text": (b"\x89PNG\r\n\x1a\n\xff\xfe", "not UTF-8"),
+    "zero bytes": (b"board,workload\0", "not a text"),
+    "half a gzip": (gzip.compress(("\n".join([HEADER, *GOOD])).encode())[:-20], "damaged gzip"),
+    "open quote": ((HEADER + '\n"orin,a,306,1,1').encode(), "not CSV"),
+    "column twice": (b"board,board,workload\n", "twice"),
+    "another separator": (HEADER.replace(",", ";").encode() + b"\n1;2\n", "lacks the columns"),
+    "one clock only": (f"{HEADER}\n{GOOD[0]}\n{GOOD[2]}\n".encode(), r"one clock only \(306 MHz\)"),
+    "no pinned clock": (f"{HEADER}\n{GOOD[2]}\n".encode(), "no pinned clock"),
+    "several slices": (
+        "\n".join([HEADER, *GOOD, "orin,a,408,11,2,,0,,6,train,1190.4,"]).encode(),
+        "--keep cpu_mhz=max",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file(tmp_path: Path, case: str) -> None:
+    data, words = BAD_FILES[case]
+    (tmp_path / "s.csv").write_bytes(data)
+    with pytest.raises(InputError, match=words) as caught:
+        read_sweep(tmp_path / "s.csv")
+    assert "s.csv" in str(caught.value)
+
+
+def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_sweep(tmp_path / "none.csv")
+    with pytest.raises(InputError, match=r"holds no \.csv"):
+        read_sweep(tmp_path)
+
+
+def test_writing_is_canonical_and_lossless(tmp_path: Path) -> None:
+    first = read_sweep(write(tmp_path / "s.csv", *reversed(GOOD)))
+    assert write_sweep(first.rows, tmp_path / "out.csv")
+    again = read_sweep(tmp_path / "out.csv")
+    assert sweep_text(again.rows) == sweep_text(first.rows) == (tmp_path / "out.csv").read_text()
+    assert "colour" in (tmp_path / "out.csv").read_text().splitlines()[0]
+    assert not write_sweep(again.rows, tmp_path / "out.csv")  # unchanged: left alone
+    assert write_sweep(again.rows, tmp_path / "out.csv.gz")
+    assert sweep_text(read_sweep(tmp_path / "out.csv.gz").rows) == sweep_text(first.rows)
+
+
+positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
+
+
+@given(st.dictionaries(positive, st.tuples(positive, st.none() | positive), min_size=2, max_size=8))
+def test_any_sweep_survives_writing_and_reading(points: dict[float, tuple[float, float | None]]) -> None:
+    import csv
+    import io
+
+    records = [
+        Record(
+            {
+                "board": "b, with comma",
+                "workload": 'w "quoted"',
+                "gpu_mhz": repr(mhz),
+                "energy_j": repr(energy),
+                "time_s": "" if time is None else repr(time),
+            },
+            f"line {mhz}",
+        )
+        for mhz, (energy, time) in points.items()
+    ]
+    before = check_records(records).workloads[0]
+    lines = csv.DictReader(io.StringIO(sweep_text(before.rows)))
+    after = check_records([Record(line, "again") for line in lines]).workloads[0]
+    assert dict(after.curve.points) == dict(before.curve.points)
+    assert (after.board, after.id) == (before.board, before.id)
+
+
+def test_mixed_boards_in_the_pipeline_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.csv", *GOOD, *(g.replace("orin,", "xavier,") for g in GOOD))
+    assert read_sweep(path).boards == ("orin", "xavier")
+    with pytest.raises(InputError, match=r"2 boards: 'orin', 'xavier'.*BOARD="):
+        RecordedBoard(path)
+    assert RecordedBoard(path, "xavier").info.id == "xavier"
+    with pytest.raises(InputError, match="'nano' is not in the sweep"):
+        RecordedBoard(path, "nano")
+
+
+def test_a_recorded_board_answers_with_the_rows_it_has(tmp_path: Path) -> None:
+    board = RecordedBoard(write(tmp_path / "s.csv", *GOOD))
+    (workload,) = board.workloads()
+    assert board.info.provenance == "recorded"
+    assert board.info.rails == "as recorded"
+    assert board.info.power_mode == "unknown"
+    assert board.measure(workload, 612.0, repeat=0).energy_j == 10
+    assert board.measure(workload, MAXN, repeat=0).time_s == 1
+    assert board.noise_free(workload, 612.0) is None
+    with pytest.raises(InputError, match="no repeat 1"):
+        board.measure(workload, 612.0, repeat=1)
+
+
+def test_the_digest_follows_the_data_not_their_order(tmp_path: Path) -> None:
+    one = RecordedBoard(write(tmp_path / "1.csv", *GOOD)).info.digest
+    assert RecordedBoard(write(tmp_path / "2.csv", *reversed(GOOD))).info.digest == one
+    assert (
+        RecordedBoard(write(tmp_path / "3.csv", GOOD[0].replace("12.5", "12.6"), *GOOD[1:])).info.digest
+        != one
+    )
