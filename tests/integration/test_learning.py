@@ -23,7 +23,7 @@ from wattune.learning.export import train_governor
 from wattune.learning.judge import judge, summarise
 from wattune.learning.labeltree import Candidate, Encoder, LabelTree
 from wattune.learning.loocv import SearchSpace, search
-from wattune.learning.table import FeatureTable
+from wattune.learning.table import COLUMNS, FeatureTable, load_features
 from wattune.stages.evaluate import evaluate
 from wattune.stages.gate import gate
 from wattune.stages.train import train
@@ -220,14 +220,10 @@ BAD_TABLES = {
 @pytest.mark.parametrize("case", BAD_TABLES)
 def test_bad_tables(case: str, tmp_path: Path) -> None:
     change, without, says = BAD_TABLES[case]
-    from wattune.learning.table import COLUMNS
-
     changed = [r for r in map(change, rows(models=("bert-base", "bert-small"))) if r is not None]
+    path = write(tmp_path / "f.csv", changed, [c for c in COLUMNS if c not in without])
     with pytest.raises(InputError, match=says) as caught:
-        load_path = write(tmp_path / "f.csv", changed, [c for c in COLUMNS if c not in without])
-        from wattune.learning.table import load_features
-
-        load_features(load_path)
+        load_features(path)
     assert "\n" not in str(caught.value)
 
 

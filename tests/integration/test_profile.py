@@ -96,9 +96,9 @@ def test_clock_outside_the_table_and_unknown_workload(tmp_path: Path) -> None:
         run(config(clocks_mhz=[650.0]), tmp_path)
     with pytest.raises(InputError, match="Did you mean bert-small-sst2"):
         profile(config(), "bert-small-sst", tmp_path, tmp_path)
+    conf = config()
+    conf.board.id = "nano"
     with pytest.raises(InputError, match="no board 'nano'"):
-        conf = config()
-        conf.board.id = "nano"
         run(conf, tmp_path)
 
 

@@ -102,14 +102,14 @@ def test_what_is_no_table(content: bytes, tmp_path: Path) -> None:
 def test_an_empty_folder_and_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="csv"):
         read_sweep(tmp_path)
-    with pytest.raises(InputError, match="none.csv"):
+    with pytest.raises(InputError, match=r"none\.csv"):
         read_sweep(tmp_path / "none.csv")
 
 
 class TestRecordedBoard:
     def test_mixed_boards_must_be_named(self, tmp_path: Path) -> None:
         path = sweep_file(tmp_path, [*GOOD, *(line.replace("orin", "nano", 1) for line in GOOD)])
-        with pytest.raises(InputError, match="'nano', 'orin'.*BOARD="):
+        with pytest.raises(InputError, match=r"'nano', 'orin'.*BOARD="):
             RecordedBoard(path)
         with pytest.raises(InputError, match="'xavier' is not in"):
             RecordedBoard(path, "xavier")
