@@ -143,20 +143,21 @@ run(config(), Path(sys.argv[2]))
 """
 
 
-def test_killed_anywhere_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [8, pytest.param(80, marks=pytest.mark.slow)])
+def test_killed_anywhere_it_goes_on_where_it_stopped(tmp_path: Path, kills: int) -> None:
     """SIGKILL at random moments: what is finished is never measured again, what is there is always whole."""
-    rng = random.Random(7)
+    rng = random.Random(kills)
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}:{ROOT / 'tests/integration'}",
     }
     seen: dict[str, int] = {}
-    for _ in range(8):
+    for _ in range(kills):
         command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(tmp_path)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(rng.uniform(0.0, 0.08))
+            time.sleep(rng.uniform(0.0, 0.3 / kills**0.5))
             process.send_signal(signal.SIGKILL)
         folder = tmp_path / "data/profiles" / NAME
         if folder.is_dir():

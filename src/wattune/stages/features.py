@@ -11,6 +11,7 @@ from typing import Any
 from wattune.boards.base import BoardInfo
 from wattune.boards.recorded import RecordedBoard, to_measurement
 from wattune.config import Config, load_params
+from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.settings import FrequencyTable, setting_label
 from wattune.core.stats import mean
@@ -66,8 +67,10 @@ def _row(
     measurement: Measurement,
     util_ref_pct: float | None,
     noise_free: Measurement | None,
+    power_w: float | None = None,
 ) -> dict[str, str]:
-    power_w = None if measurement.time_s is None else measurement.energy_j / measurement.time_s
+    if power_w is None and measurement.time_s is not None:
+        power_w = measurement.energy_j / measurement.time_s
     row = {
         "board": info.id,
         "provenance": info.provenance,
@@ -107,6 +110,12 @@ def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
     Raises:
         InputError: a cell is missing, damaged or of another protocol, or a file is there that nobody expects.
     """
+    if not config.workloads:
+        raise InputError(
+            "There are no workloads in params.yaml.",
+            "At least one was expected: they are listed in conf/workloads/.",
+            "Run `make params`, or bring a sweep with `make repro EXPERIMENT=recorded DATA=FILE_OR_DIR`.",
+        )
     board = board_of(config, root)
     settings = settings_of(config, board)
     for name, conf in config.workloads.items():
@@ -132,7 +141,8 @@ def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
         description = {name: workload.text(name) for name in DESCRIPTIVE}
         util = workload.gpu_util_pct(config.features.reference_mhz)
         for recorded in workload.rows:
-            yield _row(board.info, workload.id, description, to_measurement(recorded), util, None)
+            power_w = recorded.numbers.get("power_w")
+            yield _row(board.info, workload.id, description, to_measurement(recorded), util, None, power_w)
 
 
 def features(config: Config, root: Path) -> None:

@@ -55,10 +55,11 @@ def check() -> None:
     Raises:
         InputError: they differ.
     """
+    import yaml
+
     experiment = load_params().experiment
-    if read_text(PARAMS, "The parameter file", "Run `make params`.") != params_text(
-        compose(CONF, experiment)
-    ):
+    there = yaml.safe_load(read_text(PARAMS, "The parameter file", "Run `make params`."))
+    if there != compose(CONF, experiment):
         raise InputError(
             f"{PARAMS} is not what conf/ compiles to for experiment '{experiment}'.",
             "It is compiled, not edited.",
