@@ -237,7 +237,7 @@ def _curves_page(
         )
     shown_policies = [p for p in judgement.policies if p != "maxn" or judgement.baseline]
     handles = [
-        Line2D([], [], color=GREY, linestyle="--", linewidth=1.1, label="MAXN level")
+        Line2D([], [], color=GREY, linestyle="--", linewidth=1.1, label="MAXN level (right edge: picks MAXN)")
         if name == "maxn"
         else Line2D(
             *([], []),
@@ -408,7 +408,8 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
 
     names = list(judgement.policies)
     measures = [m for m in _MEASURES if metrics[names[-1]]["all"][m[0]] is not None]
-    groups = [(g, color) for g, color in _GROUPS if g in metrics[names[-1]]]
+    sizes = {g: metrics[names[-1]][g]["n"] for g, _ in _GROUPS if g in metrics[names[-1]]}
+    groups = [(g, color) for g, color in _GROUPS if g == "all" or 0 < sizes.get(g, 0) < sizes["all"]]
     height = 1.75 + 0.22 * len(names) * (len(groups) + 0.8)
     figure = _figure(1.9 + 3.0 * len(measures), height)
     all_axes = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
@@ -464,9 +465,7 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
         va="center",
     )
     figure.legend(
-        handles=[
-            Patch(color=color, alpha=0.85, label=f"{g} ({metrics[names[-1]][g]['n']})") for g, color in groups
-        ],
+        handles=[Patch(color=color, alpha=0.85, label=f"{g} ({sizes[g]})") for g, color in groups],
         loc="center right",
         bbox_to_anchor=(1 - 0.1 / figure.get_figwidth(), 1 - 0.3 / height),
         ncol=len(groups),
