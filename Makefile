@@ -68,6 +68,8 @@ help: ## this list
 
 $(VENV)/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10, 3.11 or 3.12 was found. Install one, for example: sudo apt-get install python3 python3-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null || { \
+		echo "$(PYTHON) is not a Python 3.10, 3.11 or 3.12. Name one, for example: make PYTHON=python3.11" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "Python's venv module is missing. Install it and run make again: sudo apt-get install python3-venv" >&2; exit 2; }
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version) ..."

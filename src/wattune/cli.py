@@ -202,7 +202,7 @@ def _predict(args: argparse.Namespace) -> int:
         workload = build_from_config(
             args.config,
             args.task,
-            batch_size=args.batch_size or 32,
+            batch_size=32 if args.batch_size is None else args.batch_size,
             precision=args.precision or "fp16",
             max_length=args.max_length,
         )
@@ -211,7 +211,7 @@ def _predict(args: argparse.Namespace) -> int:
         workload = build_workload(
             model.id,
             args.task,
-            batch_size=args.batch_size or model.batch_size,
+            batch_size=model.batch_size if args.batch_size is None else args.batch_size,
             precision=args.precision or model.precision,
             max_length=args.max_length,
         )

@@ -148,6 +148,15 @@ BAD = {
     ),
     "missing sweep": (["replay", "none.csv"], "none.csv"),
     "nothing to count": (["opcost"], "--write"),
+    "batch of nothing": (
+        ["predict", "--model", "bert-base", "--task", "mnli", "--batch-size", "0"],
+        "atch size",
+    ),
+    "negative length": (
+        ["predict", "--model", "bert-base", "--task", "mnli", "--max-length", "-1"],
+        "length",
+    ),
+    "missing config": (["predict", "--config", "none.json", "--task", "mnli"], "none.json"),
 }
 
 
