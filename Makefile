@@ -17,6 +17,7 @@ ARGS ?=
 HOST ?= 127.0.0.1
 PORT ?= 5000
 
+export DATA BOARD
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -29,7 +30,7 @@ setup: $(VENV)/.pipeline ## set up .venv for the pipeline; EXTRAS=train,jetson a
 	@if [ -n "$(EXTRAS)" ]; then $(PIP) $(TORCH) -e '.[pipeline,$(EXTRAS)]'; fi
 
 params: $(VENV)/.pipeline ## compile conf/ into params.yaml (EXPERIMENT=paper|smoke|recorded, ARGS='sweep.repeats=5')
-	@python -m wattune.stages.params --experiment $(EXPERIMENT) $(if $(DATA),--data '$(DATA)') $(if $(BOARD),--board '$(BOARD)') $(ARGS)
+	@python -m wattune.stages.params --experiment $(EXPERIMENT) $${DATA:+--data "$$DATA"} $${BOARD:+--board "$$BOARD"} $(ARGS)
 
 repro: params ## the whole pipeline, from sweep to registered governor (EXPERIMENT=, DATA=, BOARD=, ARGS= as for params)
 	@git rev-parse --git-dir >/dev/null 2>&1 || dvc config --local core.no_scm true

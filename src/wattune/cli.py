@@ -20,6 +20,8 @@ from wattune.core.errors import InputError, WattuneError
 from wattune.core.settings import Setting, setting_label
 
 DEFAULT_GOVERNOR = "models/governor.json"
+LIMITS = {"seq_len": (1.0, 1e6), "gpu_util_ref_pct": (0.0, 100.0), "batch_size": (1.0, 1e6)}
+"""What a workload can be; flags outside are refused."""
 
 
 def _out(text: str) -> None:
@@ -41,7 +43,7 @@ def _clock(setting: Setting) -> str:
 def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model id of the catalogue, e.g. bert-base")
     parser.add_argument("--task", help="task id of the catalogue, e.g. mnli")
-    parser.add_argument("--batch-size", type=int, help="examples per step")
+    parser.add_argument("--batch-size", type=_count, help="examples per step")
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="arithmetic of the training")
     parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
     parser.add_argument(
@@ -59,7 +61,7 @@ def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _load_governor(where: str) -> Any:
     from wattune.core.governor import parse_governor
-    from wattune.io import read_text
+    from wattune.io import read_data
 
     if "://" in where or where.startswith("models:"):
         import tempfile
@@ -71,7 +73,7 @@ def _load_governor(where: str) -> Any:
             pull(where, path)
             return parse_governor(path.read_text())
     return parse_governor(
-        read_text(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
+        read_data(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
     )
 
 
@@ -106,8 +108,9 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
         ("batch_size", args.batch_size),
     ):
         if value is not None:
-            if not (_is_number(value) and value >= 0):
-                raise InputError(f"{name} is {value}.", "A number of at least 0 was expected.")
+            low, high = LIMITS[name]
+            if not (_is_number(value) and low <= value <= high):
+                raise InputError(f"{name} is {value}.", f"A number from {low:g} to {high:g} was expected.")
             given[name] = float(value)
     known = catalogue_features(args.model, args.task)
     if not given and not known:
@@ -125,9 +128,18 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
 
 
 def _is_number(value: object) -> bool:
-    import math
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e18 < value < 1e18
 
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+def _count(text: str) -> int:
+    """A whole number a training job can have: 1 to a million."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a whole number from 1 to 1000000")
+    return value
 
 
 def _choose(args: argparse.Namespace) -> int:
@@ -136,8 +148,6 @@ def _choose(args: argparse.Namespace) -> int:
     decision = governor.decide(given)
     asked = {feature.name for feature in governor.features}
     assumed = {name: value for name, value in from_catalogue.items() if name in asked} | decision.assumed
-    if args.command == "explain":
-        return _explain(governor, decision, assumed)
     if args.json:
         _out_json(
             {
@@ -151,9 +161,12 @@ def _choose(args: argparse.Namespace) -> int:
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
+                **({"tree": governor.tree.text().split("\n")} if args.command == "explain" else {}),
             }
         )
         return 0
+    if args.command == "explain":
+        return _explain(governor, decision, assumed)
     _out(f"{_clock(decision.setting)}  ({decision.rule})")
     _out(_expectation(governor, decision))
     _say_caveats(governor, decision, assumed)
@@ -349,11 +362,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="HF_CONFIG.json", help="any Hugging Face config (needs torch)"
     )
     predict.add_argument("--task", required=True, help="task id of the catalogue")
-    predict.add_argument("--batch-size", type=int, help="default: the catalogue's, 32 for a config file")
+    predict.add_argument("--batch-size", type=_count, help="default: the catalogue's, 32 for a config file")
     predict.add_argument(
         "--precision", choices=("fp32", "fp16", "bf16"), help="default: the catalogue's, else fp16"
     )
-    predict.add_argument("--max-length", type=int, default=256, help="default: %(default)s tokens")
+    predict.add_argument("--max-length", type=_count, default=256, help="default: %(default)s tokens")
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
@@ -362,8 +375,8 @@ def build_parser() -> argparse.ArgumentParser:
     opcost.add_argument("--model", help="model id of the catalogue (from the committed table)")
     opcost.add_argument("--config", type=Path, metavar="HF_CONFIG.json", help="count any Hugging Face config")
     opcost.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32")
-    opcost.add_argument("--batch-size", type=int, default=8)
-    opcost.add_argument("--seq-len", type=int, default=128)
+    opcost.add_argument("--batch-size", type=_count, default=8, help="default: %(default)s")
+    opcost.add_argument("--seq-len", type=_count, default=128, help="default: %(default)s")
 
     sweep = command("sweep", _sweep, "profile workloads outside the pipeline, on the board of params.yaml")
     sweep.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="<model>-<task>, e.g. bert-base-mnli")

@@ -326,8 +326,8 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(
             f"conf/ could not be composed: {_one_line(error)}.",
-            "Groups and keys must exist in conf/ (see conf/README.md).",
-            "Correct the name and run `make params`.",
+            "Groups, keys and types must be those of conf/ (see conf/README.md).",
+            "Correct it and run `make params`.",
         ) from error
     to_config(document)
     assert isinstance(document, dict)

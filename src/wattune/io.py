@@ -108,6 +108,16 @@ def read_text(path: Path, what: str, hint: str = "") -> str:
         raise InputError(f"{what} {path} could not be read: {reason}.", hint=hint) from error
 
 
+def read_data(path: Path, what: str, hint: str = "") -> bytes:
+    """As :func:`read_text`, for bytes that something stricter will judge."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"{what} {path} does not exist.", hint=hint) from error
+    except OSError as error:
+        raise InputError(f"{what} {path} could not be read: {error.strerror}.", hint=hint) from error
+
+
 def read_json(path: Path, what: str, hint: str = "") -> Any:
     """Read a JSON file.
 
@@ -117,7 +127,7 @@ def read_json(path: Path, what: str, hint: str = "") -> Any:
     text = read_text(path, what, hint)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{what} {path} is not complete JSON ({error}).", hint=hint) from error
 
 

@@ -155,6 +155,22 @@ class TestReplay:
         assert main(["replay", str(sweep_file(tmp_path, GOOD)), "--policy", policy]) == 2
         assert says in capsys.readouterr().err
 
+    def test_a_governor_of_another_board_is_refused(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from wattune.core.governor import canonical_json, governor_document
+        from wattune.core.tree import Leaf, Tree
+
+        tree = Tree([Leaf(612.0, 2, None, None, (1.0,), (None,))])
+        document = governor_document(
+            board="nano", power_mode="MAXN", provenance="recorded", objective="energy", policy="mlg", rails="x",
+            baseline=None, settings=(612.0,), features=(), tree=tree, training={},
+        )  # fmt: skip
+        (tmp_path / "governor.json").write_text(canonical_json(document))
+        argv = ["replay", str(sweep_file(tmp_path, GOOD)), "--governor", str(tmp_path / "governor.json")]
+        assert main(argv) == 2
+        assert "for board 'nano', the sweep holds 'orin'" in capsys.readouterr().err
+
     def test_maxn_chosen_is_written_as_maxn(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = sweep_file(tmp_path, GOOD[:4])
         (answer,) = self.ask(capsys, str(path), "--policy", "maxn")

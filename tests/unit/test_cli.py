@@ -140,7 +140,7 @@ BAD = {
     "unknown model": (["choose", "--model", "bert-bass", "--task", "mnli"], "bert-base"),
     "unknown task": (["choose", "--model", "bert-base", "--task", "mnlii"], "mnli"),
     "no workload": (["choose"], "--model bert-base"),
-    "not a number": (["choose", "--seq-len", "nan"], "at least 0"),
+    "not a number": (["choose", "--seq-len", "nan"], "from 1 to"),
     "missing feature file": (["choose", "--features", "none.json"], "does not exist"),
     "missing governor": (
         ["choose", "--model", "bert-base", "--task", "mnli", "--governor", "none.json"],
@@ -148,14 +148,8 @@ BAD = {
     ),
     "missing sweep": (["replay", "none.csv"], "none.csv"),
     "nothing to count": (["opcost"], "--write"),
-    "batch of nothing": (
-        ["predict", "--model", "bert-base", "--task", "mnli", "--batch-size", "0"],
-        "atch size",
-    ),
-    "negative length": (
-        ["predict", "--model", "bert-base", "--task", "mnli", "--max-length", "-1"],
-        "length",
-    ),
+    "impossible utilisation": (["choose", "--model", "bert-base", "--gpu-util", "1e308"], "from 0 to 100"),
+    "no length": (["choose", "--model", "bert-base", "--seq-len", "0"], "from 1 to"),
     "missing config": (["predict", "--config", "none.json", "--task", "mnli"], "none.json"),
 }
 
@@ -172,6 +166,38 @@ def test_bad_input_is_one_sentence_and_exit_2(
     captured = capsys.readouterr()
     assert says in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1" + "0" * 400])
+@pytest.mark.parametrize("flag", ["--batch-size", "--max-length"])
+def test_numbers_no_job_can_have(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["predict", "--model", "bert-base", "--task", "mnli", f"{flag}={value}"])
+    assert caught.value.code == 2
+    assert "whole number from 1 to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["choose", "--features"], ["predict", "--task", "mnli", "--config"]])
+def test_json_nested_without_end_is_bad_input(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    governor = ["--governor", str(tmp_path / "none.json")] if argv[0] == "choose" else []
+    assert main([*argv, str(tmp_path / "deep.json"), *governor]) == 2
+
+
+def test_a_governor_that_is_no_text_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "g.json").write_bytes(bytes(range(128, 228)))
+    assert (
+        main(["choose", "--model", "bert-base", "--task", "mnli", "--governor", str(tmp_path / "g.json")])
+        == 4
+    )
+
+
+def test_explain_as_json_has_the_tree(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ask(capsys, "explain", "--model", "bert-base", "--task", "mnli", "--governor", str(governor))
+    assert answer["mhz"] == 816.0
+    assert answer["tree"][0] == "layers <= 10"
 
 
 def test_a_feature_file_with_wrong_content(

@@ -17,7 +17,7 @@ from wattune.core.governor import Governor, parse_governor
 from wattune.core.policies import Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
 from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.stats import mean
-from wattune.io import read_text
+from wattune.io import read_data
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,13 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
             "A governor.json was expected.",
             "Give it with `--governor models/governor.json`.",
         )
+    strangers = [board for board in sweep.boards if governor is not None and board != governor.board]
+    if policy == "mlg" and strangers:
+        raise InputError(
+            f"The governor is for board '{governor.board if governor else ''}', the sweep holds '{strangers[0]}'.",
+            "A governor is trained for one board.",
+            "Train one on this sweep: `make repro EXPERIMENT=recorded DATA=FILE`.",
+        )
     results = []
     for workload in sweep.workloads:
         others = [other for other in sweep.of_board(workload.board) if other.id != workload.id]
@@ -190,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     governor = None
     if args.governor is not None:
         governor = parse_governor(
-            read_text(args.governor, "The governor file", "Fetch one with `wattune pull`.")
+            read_data(args.governor, "The governor file", "Fetch one with `wattune pull`.")
         )
     policy = args.policy or ("ffg" if governor is None else "mlg")
     results = replay(sweep, policy, governor=governor)

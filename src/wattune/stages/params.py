@@ -44,6 +44,13 @@ def take_in(data: Path | None, board: str, target: Path) -> None:
     for warning in sweep.warnings:
         log.warning("%s", warning)
     chosen = choose_board(sweep, board)
+    workloads = sweep.of_board(chosen)
+    if len(workloads) < 2:
+        raise InputError(
+            f"The sweep holds one workload of board '{chosen}' ('{workloads[0].id}').",
+            "At least two were expected, to learn from one and judge on the other.",
+            "Add sweeps of other workloads; `wattune replay` looks at single ones.",
+        )
     if data is not None and write_sweep(sweep.rows, target):
         log.info("%s: %d rows of %d boards.", target, len(sweep.rows), len(sweep.boards))
     log.info("Board: %s.", chosen)

@@ -198,7 +198,7 @@ def _no_alias(wanted: _Wanted, aliases: dict[str, str]) -> InputError:
     if "challenger" in aliases:
         return InputError(
             f"'{wanted.name}' has no {wanted.alias}; its challenger is version {aliases['challenger']}.",
-            "A governor that passed the gate was expected; the challenger has not.",
+            "A champion is made by a gate in mode enforce whose rules all hold.",
             f"Pull it anyway with `wattune pull models:/{wanted.name}@challenger`.",
         )
     return InputError(
