@@ -135,3 +135,15 @@ def test_features_without_workloads_or_without_a_sweep(tmp_path: Path) -> None:
         features(to_config({}), tmp_path)
     with pytest.raises(InputError, match=r"sweep\.csv does not exist"):
         features(to_config({"board": {"kind": "recorded", "id": ""}}), tmp_path)
+
+
+def test_a_stage_says_what_it_did(tmp_path: Path) -> None:
+    """Run as `python -m`, a module's logger is `__main__`: its messages must not be lost."""
+    import subprocess
+    import sys
+
+    root = Path(__file__).parents[2]
+    (tmp_path / "conf").symlink_to(root / "conf")
+    command = [sys.executable, "-m", "wattune.stages.params", "--experiment", "smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "experiment 'smoke', 9 workloads" in done.stderr

@@ -22,7 +22,8 @@ def configure_logging() -> None:
     if level not in _LEVELS:
         raise InputError(f"LOG_LEVEL is '{level}'.", f"One of {', '.join(_LEVELS)} was expected.")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("wattune").setLevel(level)
+    for name in ("wattune", "__main__"):  # a stage run with `python -m` logs under the latter
+        logging.getLogger(name).setLevel(level)
 
 
 def run(main: Callable[[], None]) -> int:
