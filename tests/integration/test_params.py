@@ -139,9 +139,6 @@ def test_features_without_workloads_or_without_a_sweep(tmp_path: Path) -> None:
 
 def test_a_stage_says_what_it_did(tmp_path: Path) -> None:
     """Run as `python -m`, a module's logger is `__main__`: its messages must not be lost."""
-    import subprocess
-    import sys
-
     root = Path(__file__).parents[2]
     (tmp_path / "conf").symlink_to(root / "conf")
     command = [sys.executable, "-m", "wattune.stages.params", "--experiment", "smoke"]
