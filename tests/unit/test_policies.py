@@ -6,7 +6,7 @@ import pytest
 
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.gate import Evidence, Thresholds, judge_rules, verdict
-from wattune.core.policies import Fixed, Maxn, Published, best_fixed_clock, oracle_choices
+from wattune.core.policies import Fixed, Maxn, Published, best_fixed_clock
 from wattune.core.settings import MAXN, FrequencyTable
 
 ORIN = FrequencyTable([306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5])
@@ -69,7 +69,6 @@ class TestFixed:
 def test_constant_policies() -> None:
     assert Maxn().choose({}) == MAXN
     assert Fixed(612.0).choose({"layers": 24}) == 612.0
-    assert oracle_choices({"w": EnergyCurve({500.0: Point(2), MAXN: Point(1)})}) == {"w": MAXN}
 
 
 class TestGate:

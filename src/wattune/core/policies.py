@@ -6,7 +6,7 @@ their places in :data:`POLICY_ORDER` when they come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,8 +117,3 @@ class Governed:
     def choose(self, features: Features) -> Setting:
         """The leaf's setting."""
         return self.governor.decide(features).setting
-
-
-def oracle_choices(curves: Mapping[str, EnergyCurve]) -> dict[str, Setting]:
-    """The setting of least energy for each workload, ``maxn`` included."""
-    return {workload: curve.oracle for workload, curve in curves.items()}

@@ -10,12 +10,14 @@ from typing import Any
 
 from wattune.boards.base import BoardInfo
 from wattune.boards.recorded import RecordedBoard, to_measurement
+from wattune.boards.sweepfile import DESCRIPTIVE
 from wattune.config import Config, load_params
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.settings import FrequencyTable, setting_label
 from wattune.core.stats import mean
 from wattune.io import write_text
+from wattune.learning.table import COLUMNS
 from wattune.profiling.cells import Cell, fingerprint, load_cells
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
@@ -24,33 +26,6 @@ from wattune.stages.profile import PROFILES, board_of, settings_of, workload_of
 log = logging.getLogger(__name__)
 
 FEATURES = Path("data/features/features.csv")
-
-COLUMNS = (
-    *("board", "provenance", "power_mode", "rails", "part", "workload", "model", "task", "family", "layers"),
-    *("hidden", "params_m", "seq_len", "batch_size", "precision", "setting", "gpu_mhz", "repeat", "energy_j"),
-    *(
-        "energy_module_j",
-        "time_s",
-        "power_w",
-        "gpu_util_pct",
-        "gpu_mhz_mean",
-        "temp_c_max",
-        "gpu_util_ref_pct",
-    ),
-    *("energy_noise_free_j", "time_noise_free_s"),
-)
-DESCRIPTIVE = (
-    "part",
-    "model",
-    "task",
-    "family",
-    "layers",
-    "hidden",
-    "params_m",
-    "seq_len",
-    "batch_size",
-    "precision",
-)
 
 
 def _text(value: object) -> str:
