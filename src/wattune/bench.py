@@ -130,4 +130,42 @@ def pipeline() -> dict[str, Any]:
     }
 
 
-BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {"pipeline": pipeline}
+def paper_protocol() -> dict[str, Any]:
+    """What of the paper's results comes from its way of measuring (docs/paper-protocol.md)."""
+    from wattune.paper_protocol import run_all
+
+    return run_all()
+
+
+def text_of(name: str, document: dict[str, Any]) -> str:
+    """A benchmark's result for people."""
+    if name == "paper-protocol":
+        from wattune.paper_protocol import table_text
+
+        return table_text(document)
+    return "\n".join(f"{key:<28} {value}" for key, value in document.items())
+
+
+def check_page(name: str) -> None:
+    """Refuse to save what no page in docs/ shows, before anything runs.
+
+    Raises:
+        InputError: the benchmark has no page.
+    """
+    if name != "paper-protocol":
+        raise InputError(
+            f"The benchmark '{name}' has no page in docs/.", "`--write` goes with paper-protocol."
+        )
+
+
+def save(document: dict[str, Any]) -> None:
+    """Save the result of paper-protocol where docs/ shows it."""
+    from wattune.paper_protocol import write
+
+    write(document)
+
+
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "pipeline": pipeline,
+    "paper-protocol": paper_protocol,
+}

@@ -271,6 +271,42 @@ def _opcost(args: argparse.Namespace) -> int:
     return 0
 
 
+# --- emulate, validate -------------------------------------------------------------------------------------------------
+
+
+def _emulate(args: argparse.Namespace) -> int:
+    from wattune.boards.virtual.emulator import serve
+
+    return serve.run(args, _emulated_board)
+
+
+def _validate(args: argparse.Namespace) -> int:
+    from wattune.stages.validate import report
+    from wattune.validation import page
+
+    document = report(Path(), redraws=args.redraws)
+    if args.json:
+        _out_json(document["sources"])
+    else:
+        _out(page.text(document))
+    return 0
+
+
+def _emulated_board(args: argparse.Namespace) -> Any:
+    """The running board, its tree, and what names of workloads and faults mean."""
+    from wattune.boards.virtual.constants import find_board_file, load_board_file
+    from wattune.boards.virtual.emulator import faults, layout
+    from wattune.boards.virtual.emulator.machine import Machine
+    from wattune.workloads.build import build_named
+
+    file = find_board_file(args.board) if args.constants is None else load_board_file(args.constants)
+    layout.check_board(file.soc, file.board, args.jetpack)
+    workload = None if args.workload == "idle" else build_named(args.workload)
+    machine = Machine(file, jetpack=args.jetpack, workload=workload, power_mode=args.power_mode)
+    tree = layout.build_tree(machine)
+    return machine, tree, build_named, lambda text: faults.apply(text, machine, tree)
+
+
 # --- sweep, registry, benchmarks ------------------------------------------------------------------------------------
 
 
@@ -299,14 +335,17 @@ def _publish(_: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from wattune.bench import BENCHMARKS
+    from wattune.bench import BENCHMARKS, check_page, save, text_of
 
+    if args.write:
+        check_page(args.name)
     document = BENCHMARKS[args.name]()
+    if args.write:
+        save(document)
     if args.json:
         _out_json(document)
     else:
-        for name, value in document.items():
-            _out(f"{name:<28} {value}")
+        _out(text_of(args.name, document))
     return 0 if document.get("ok", True) else 1
 
 
@@ -370,6 +409,22 @@ def build_parser() -> argparse.ArgumentParser:
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
+    validate = command("validate", _validate, "the virtual boards against published measurements")
+    validate.add_argument(
+        "--redraws", type=_count, default=6, help="how often all priors are redrawn (default: %(default)s)"
+    )
+    validate.add_argument(
+        "--json", action="store_true", help="one JSON document on stdout: an entry per source"
+    )
+
+    from wattune.boards.virtual.emulator import serve
+
+    serve.add_arguments(
+        command(
+            "emulate", _emulate, "a live file tree that behaves like a board's sysfs, for tools and tests"
+        )
+    )
+
     opcost = command("opcost", _opcost, "operation cost of a training step, counted on the real architecture")
     opcost.add_argument("--write", action="store_true", help="recount the committed table (needs torch)")
     opcost.add_argument("--model", help="model id of the catalogue (from the committed table)")
@@ -392,7 +447,10 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline",))
+    bench.add_argument("name", choices=("pipeline", "paper-protocol"))
+    bench.add_argument(
+        "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
+    )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
 

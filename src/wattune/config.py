@@ -19,6 +19,8 @@ PARTS = ("train", "held_out")
 PRECISIONS = ("fp32", "fp16", "bf16")
 GATE_MODES = ("off", "dry_run", "enforce")
 OBJECTIVES = ("energy",)
+METERS = ("steady", "whole-log")
+BASELINES = ("verified", "left-pinned")
 
 
 def _positive(section: str, **values: float) -> None:
@@ -39,13 +41,15 @@ class BoardConf:
     Attributes:
         kind: ``virtual`` (a modelled board) or ``recorded`` (a sweep file).
         id: board id; for ``recorded`` may stay empty where the data hold one board only.
-        constants: file of the modelled board's constants, relative to the repository root.
+        constants: file of the modelled board, relative to the repository root.
+        power_mode: power mode of the modelled board; empty for its default.
         data: sweep file of the recorded board, relative to the repository root.
     """
 
     kind: str = "virtual"
     id: str = "jetson-agx-orin-64gb"
     constants: str = "src/wattune/boards/virtual/jetson-agx-orin-64gb.json"
+    power_mode: str = ""
     data: str = "data/recorded/sweep.csv"
 
     def __post_init__(self) -> None:
@@ -94,6 +98,10 @@ class SweepConf:
         steps: training steps in a measured window.
         seed: seed of batches and of modelled noise.
         protocol_version: raise it when the way of measuring changes; older cells are then not reused.
+        meter: ``steady`` (the energy of training steps) or ``whole-log`` (the paper's: mean power over the whole log,
+            set-up and evaluation included, times the training time; a modelled board's, one repeat).
+        baseline: ``verified`` (MAXN with unpinned clocks) or ``left-pinned`` (with ``whole-log``: MAXN measured with the
+            clock still pinned at 816 MHz, as a script that forgets to unpin it does).
     """
 
     clocks_mhz: List[float] = field(default_factory=list)  # noqa: UP006
@@ -102,10 +110,26 @@ class SweepConf:
     steps: int = 200
     seed: int = 42
     protocol_version: int = 1
+    meter: str = "steady"
+    baseline: str = "verified"
 
     def __post_init__(self) -> None:
         """Check values."""
         _positive("sweep", repeats=self.repeats, steps=self.steps)
+        _one_of("sweep", "meter", self.meter, METERS)
+        _one_of("sweep", "baseline", self.baseline, BASELINES)
+        if self.meter == "whole-log" and self.repeats != 1:
+            raise InputError(
+                f"sweep.repeats is {self.repeats} with sweep.meter=whole-log.",
+                "1 was expected: the paper ran every setting once.",
+                "Add sweep.repeats=1, or use experiment paper-protocol.",
+            )
+        if self.baseline == "left-pinned" and not (self.meter == "whole-log" and self.maxn):
+            raise InputError(
+                "sweep.baseline is left-pinned.",
+                "That is how MAXN is measured with sweep.meter=whole-log and sweep.maxn=true.",
+                "Use experiment paper-protocol.",
+            )
 
 
 @dataclass

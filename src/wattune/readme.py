@@ -1,4 +1,4 @@
-"""`make figures`: the README's table and tree, and the figures in ``docs/figures``, from what the pipeline wrote.
+"""`make figures`: the pages' tables and the figures in ``docs/figures``, from what the pipeline wrote.
 
 Parts between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` are replaced; nothing else is touched.
 """
@@ -18,14 +18,18 @@ from wattune.core.governor import parse_governor
 from wattune.core.policies import POLICY_ORDER
 from wattune.io import read_json, read_text, write_bytes, write_text
 from wattune.stages._main import run
+from wattune.validation.page import parts as validation_parts
 
 REPRO = "Run `make repro` first."
 FIGURES = {
-    "curves-bert-base.png": "bert-base.png",
-    "policies.png": "policies.png",
-    "savings.png": "savings.png",
+    "evaluate/figures/curves-bert-base.png": "bert-base.png",
+    "evaluate/figures/policies.png": "policies.png",
+    "evaluate/figures/savings.png": "savings.png",
+    "validate/figures/orin_deberta_qnli.png": "validation-deberta-qnli.png",
+    "validate/figures/orin_deberta_sst2.png": "validation-deberta-sst2.png",
+    "validate/figures/orin_pythia14m_qnli.png": "validation-pythia14m-qnli.png",
 }
-"""File in reports/evaluate/figures -> file in docs/figures."""
+"""File in reports -> file in docs/figures."""
 
 
 def _interval(row: dict[str, Any]) -> str:
@@ -84,7 +88,7 @@ def gate_text(decision: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def fill(text: str, parts: dict[str, str]) -> str:
+def fill(text: str, parts: dict[str, str], name_of_page: str = "README.md") -> str:
     """Replace the marked parts of a page.
 
     Raises:
@@ -95,51 +99,54 @@ def fill(text: str, parts: dict[str, str]) -> str:
         text, found = pattern.subn(lambda m, content=content: m[1] + content + "\n" + m[2], text)  # type: ignore[misc]
         if not found:
             raise InputError(
-                f"README.md has no marks for '{name}'.", f"<!-- {name}:begin --> and its end were expected."
+                f"{name_of_page} has no marks for '{name}'.",
+                f"<!-- {name}:begin --> and its end were expected.",
             )
     return text
 
 
 def main() -> None:
-    """Refresh README.md and docs/figures, or with ``--check`` say what would change."""
+    """Refresh the pages and docs/figures, or with ``--check`` say which page differs from the reports."""
     parser = argparse.ArgumentParser(prog="python -m wattune.readme", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="exit 2 where README.md differs from the reports"
-    )
+    parser.add_argument("--check", action="store_true", help="exit 2 where a page differs from the reports")
     check = parser.parse_args().check
     metrics = read_json(Path("reports/evaluate/metrics.json"), "The metrics", REPRO)
-    if metrics["_meta"]["split"] != "held_out" or metrics["_meta"]["n_workloads"] != 54:
+    meta = metrics["_meta"]
+    if (meta["split"], meta["n_workloads"], meta["rails"]) != ("held_out", 54, "gpu_cpu"):
         raise InputError(
             "The reports are not those of the default experiment.",
-            "54 held-out workloads were expected.",
+            "54 held-out workloads, measured by steady energy of rails gpu_cpu, were expected.",
             REPRO,
         )
     governor = parse_governor(read_text(Path("models/governor.json"), "The governor", REPRO))
     decision = read_json(Path("reports/gate/decision.json"), "The gate's decision", REPRO)
-    page = Path("README.md")
-    old = read_text(page, "The page")
-    new = fill(
-        old,
-        {
+    validation = read_json(Path("reports/validate/validation.json"), "The validation", REPRO)
+    pages = {
+        Path("README.md"): {
             "results": results_table(metrics),
             "gate": gate_text(decision),
             "tree": f"```text\n{governor.tree.text()}\n```",
             "dag": dag_mermaid(),
         },
-    )
-    if check:
-        if new != old:
+        Path("docs/validation.md"): validation_parts(validation),
+    }
+    for page, parts in pages.items():
+        old = read_text(page, "The page")
+        new = fill(old, parts, str(page))
+        if check and new != old:
             raise InputError(
-                "README.md does not show what the pipeline prints.", "They must agree.", "Run `make figures`."
+                f"{page} does not show what the pipeline prints.", "They must agree.", "Run `make figures`."
             )
+        if not check:
+            write_text(page, new)
+    if check:
         return
-    write_text(page, new)
     for source, target in FIGURES.items():
-        figure = Path("reports/evaluate/figures") / source
+        figure = Path("reports") / source
         if not figure.is_file():
             raise InputError(f"{figure} does not exist.", hint=REPRO)
         write_bytes(Path("docs/figures") / target, figure.read_bytes())
-    logging.getLogger(__name__).info("README.md and docs/figures are up to date.")
+    logging.getLogger(__name__).info("README.md, docs/validation.md and docs/figures are up to date.")
 
 
 if __name__ == "__main__":

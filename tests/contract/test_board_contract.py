@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from wattune.boards.base import Board
 from wattune.boards.recorded import RecordedBoard
 from wattune.boards.virtual.board import VirtualBoard
+from wattune.boards.virtual.whole_log import LogParts, WholeLogBoard
 from wattune.core.errors import InputError
 from wattune.core.measurement import PROVENANCES, Measurement
 from wattune.core.settings import MAXN, Setting
@@ -44,6 +45,11 @@ def _virtual(_: Path) -> Case:
     return Case(VirtualBoard, workload, (*VirtualBoard().info.table, MAXN), 3)
 
 
+def _whole_log(folder: Path) -> Case:
+    case = _virtual(folder)
+    return replace(case, make=lambda: WholeLogBoard(VirtualBoard(), lambda _: LogParts(3200)))
+
+
 def _recorded(folder: Path) -> Case:
     path = folder / "sweep.csv"
     lines = ["board,workload,setting,gpu_mhz,energy_j,time_s,repeat"]
@@ -58,6 +64,7 @@ def _recorded(folder: Path) -> Case:
 
 FACTORIES: dict[str, Callable[[Path], Case]] = {
     "virtual": _virtual,
+    "whole log": _whole_log,
     "recorded": _recorded,
 }
 """Kind of board -> what builds its case in a temporary folder."""
@@ -112,7 +119,7 @@ def test_only_a_modelled_board_knows_the_truth(case: Case) -> None:
     board = case.make()
     for setting in case.settings:
         truth = board.noise_free(case.workload, setting)
-        if board.info.provenance == "simulated":
+        if isinstance(board, VirtualBoard):
             assert truth is not None
             assert truth.setting == setting
             assert truth.energy_j == pytest.approx(measure(case, setting).energy_j, rel=0.2)

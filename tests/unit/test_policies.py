@@ -79,7 +79,7 @@ class TestGate:
         return [rule.passed for rule in judged]
 
     def test_good(self) -> None:
-        assert self.rules([20.0, 22.0, 24.0], [19.0, 21.0, 23.0]) == [True] * 5
+        assert self.rules([20.0, 22.0, 24.0], [19.0, 21.0, 23.0]) == [True] * 6
 
     @pytest.mark.parametrize(
         ("savings", "ffg", "depth", "fails"),
@@ -96,13 +96,20 @@ class TestGate:
     ) -> None:
         assert [i for i, ok in enumerate(self.rules(savings, ffg, depth)) if not ok] == fails
 
+    def test_an_uncalibrated_board_is_refused_whatever_it_saves(self) -> None:
+        evidence = Evidence([20.0, 22.0, 24.0], [19.0, 21.0, 23.0], 3, calibrated=False)
+        judged = judge_rules(evidence, self.bars, resamples=100, seed=0)
+        assert [rule.passed for rule in judged] == [True, True, True, True, True, False]
+        assert "uncalibrated" in judged[-1].reason
+        assert verdict("enforce", judged) == ("rejected", False)
+
     def test_worse_than_ffg_within_noise_passes(self) -> None:
         """The paired interval of the difference straddles 0."""
         assert self.rules([20.0, 24.0, 21.0, 25.0], [22.0, 22.5, 23.0, 24.0])[2]
 
     def test_an_unknown_value_never_passes_and_says_why(self) -> None:
         judged = judge_rules(Evidence(None, None, 2), self.bars, resamples=100, seed=0)
-        assert [rule.passed for rule in judged] == [False, False, False, False, True]
+        assert [rule.passed for rule in judged] == [False, False, False, False, True, True]
         assert all(rule.value is None and "no MAXN baseline" in rule.reason for rule in judged[:4])
 
     def test_modes(self) -> None:

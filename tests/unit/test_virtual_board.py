@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,8 @@ from wattune.boards.virtual.board import (
     draw_batches,
     sample,
 )
-from wattune.boards.virtual.model import MODEL_VERSION, RAIL_SETS, PhaseRun
-from wattune.boards.virtual.podgov import Segment
+from wattune.boards.virtual.constants import load_board_file
+from wattune.boards.virtual.model import MODEL_VERSION, leakage_factor, voltage_v
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN, Setting
 from wattune.core.stats import mean
@@ -57,14 +58,24 @@ def board() -> VirtualBoard:
     return VirtualBoard()
 
 
-def quiet(tmp_path: Path) -> VirtualBoard:
-    """The board without run-to-run noise."""
+def changed(tmp_path: Path, **values: float) -> Path:
+    """A board's file with other constants."""
     document = copy.deepcopy(json.loads(DEFAULT_CONSTANTS.read_text()))
-    for name in ("power_noise_rel", "time_noise_rel"):
-        document["constants"][name]["value"] = 0
-    path = tmp_path / "quiet.json"
+    for name, value in values.items():
+        document["constants"][name]["value"] = value
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
     path.write_text(json.dumps(document))
-    return VirtualBoard(path)
+    return path
+
+
+def quiet(tmp_path: Path, **values: float) -> VirtualBoard:
+    """The board without run-to-run noise."""
+    return VirtualBoard(changed(tmp_path, power_noise_rel=0, time_noise_rel=0, **values))
+
+
+def rail_set(board: VirtualBoard, name: str) -> list[str]:
+    """Labels of a rail set."""
+    return [rail.label for rail in board.file.module_rails if rail.gpu_cpu or name == "module"]
 
 
 @pytest.mark.parametrize("setting", [306.0, 612.0, 1300.5, MAXN])
@@ -79,7 +90,7 @@ def test_the_epochs_energy_is_the_traces_trapezoid_scaled(
     for rails, value in (("gpu_cpu", measured.energy_j), ("module", measured.energy_module_j)):
         total = 0.0
         for i in range(len(trace.t_s) - 1):
-            at = [sum(trace.power_w[rail][j] for rail in RAIL_SETS[rails]) for j in (i, i + 1)]
+            at = [sum(trace.power_w[rail][j] for rail in rail_set(board, rails)) for j in (i, i + 1)]
             total += (at[0] + at[1]) / 2 * (trace.t_s[i + 1] - trace.t_s[i])
         assert value == pytest.approx(total * scale)
     assert measured.time_s == pytest.approx(measured.window_s * workload.steps_per_epoch / 60)
@@ -93,21 +104,50 @@ def test_a_recording_is_sampled_at_5_hz_and_never_with_less_than_two_samples(boa
     assert len(short.trace.t_s) == 2
 
 
+def test_a_trace_has_the_rails_that_make_up_the_module(board: VirtualBoard) -> None:
+    assert rail_set(board, "gpu_cpu") == ["VDD_GPU_SOC", "VDD_CPU_CV"]
+    recording = board.record(MIXED, 612.0, repeat=0, steps=40, seed=1)
+    assert list(recording.trace.power_w) == rail_set(board, "module") != rail_set(board, "gpu_cpu")
+    for power_w in recording.trace.power_w.values():
+        assert len(power_w) == len(recording.trace.t_s)
+        assert min(power_w) > 0
+
+
 @given(
-    st.lists(st.tuples(st.floats(1e-4, 5.0), st.floats(0.1, 60.0)), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.floats(1e-4, 5.0), st.floats(0.1, 60.0), st.floats(0.1, 60.0)), min_size=1, max_size=40
+    ),
     st.floats(0.9, 1.1),
     st.floats(0.9, 1.1),
 )
-def test_sampling_keeps_the_energy(parts: list[tuple[float, float]], power: float, stretch: float) -> None:
-    segments = [Segment(0, 0, t, PhaseRun(t, 1.0, w, 1.0, 1.0)) for t, w in parts]
-    trace = sample(segments, power_factor=power, time_factor=stretch)
-    window_s = sum(t for t, _ in parts) * stretch
+def test_sampling_keeps_the_energy_of_each_rail(
+    parts: list[tuple[float, float, float]], power: float, stretch: float
+) -> None:
+    trace = sample([(t, (a, b)) for t, a, b in parts], ("A", "B"), power_factor=power, time_factor=stretch)
+    window_s = sum(t for t, _, _ in parts) * stretch
     n = len(trace.t_s)
-    assert n == len(trace.power_w["VDD_GPU_SOC"]) == max(2, round(window_s * SAMPLES_PER_S))
-    kept = mean(trace.power_w["VDD_GPU_SOC"]) * window_s
-    assert kept == pytest.approx(sum(t * w for t, w in parts) * power * stretch, rel=1e-9)
+    assert list(trace.power_w) == ["A", "B"]
+    for index, label in enumerate(trace.power_w, 1):
+        values = trace.power_w[label]
+        assert n == len(values) == max(2, round(window_s * SAMPLES_PER_S))
+        joules = sum(part[0] * part[index] for part in parts)
+        assert mean(values) * window_s == pytest.approx(joules * power * stretch, rel=1e-9)
+        watts = [part[index] for part in parts]
+        assert (
+            min(watts) * power * (1 - 1e-6) <= min(values) <= max(values) <= max(watts) * power * (1 + 1e-6)
+        )
     assert trace.t_s[0] == pytest.approx(window_s / n / 2)
     assert trace.t_s[-1] == pytest.approx(window_s * (1 - 0.5 / n))
+    gaps = [b - a for a, b in itertools.pairwise(trace.t_s)]
+    assert gaps == pytest.approx([window_s / n] * (n - 1))
+
+
+def test_known_samples() -> None:
+    # 0.3 s at 10 W and 0.3 s at 20 W are three samples of 0.2 s; the middle one holds half of each.
+    trace = sample([(0.3, (10.0, 1.0)), (0.3, (20.0, 1.0))], ("A", "B"))
+    assert trace.t_s == pytest.approx([0.1, 0.3, 0.5])
+    assert trace.power_w["A"] == pytest.approx([10.0, 15.0, 20.0])
+    assert trace.power_w["B"] == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_the_same_seed_gives_the_same_measurement_and_others_do_not(board: VirtualBoard) -> None:
@@ -217,14 +257,188 @@ def test_bad_workloads_are_bad_input(board: VirtualBoard) -> None:
         board.measure(MIXED, 612.0, repeat=0, steps=0, seed=0)
 
 
-def test_the_temperature_follows_the_modules_power(board: VirtualBoard) -> None:
-    cool, hot = board.noise_free(SATURATED, 306.0), board.noise_free(SATURATED, 1300.5)
-    c = board.constants
-    assert hot.energy_module_j is not None
-    assert hot.time_s is not None
-    watts = hot.energy_module_j / hot.time_s
-    assert hot.temp_c_max == pytest.approx(c.ambient_c + c.thermal_resistance_c_per_w * watts)
-    assert c.ambient_c < (cool.temp_c_max or 0) < (hot.temp_c_max or 0) < 95
+@pytest.mark.parametrize("setting", [306.0, 816.0, 1300.5, MAXN])
+@pytest.mark.parametrize("workload", [SATURATED, MIXED, STARVED], ids=["saturated", "mixed", "starved"])
+def test_the_temperature_and_the_modules_power_agree(
+    board: VirtualBoard, workload: Workload, setting: Setting
+) -> None:
+    c, m = board.constants, board.noise_free(workload, setting)
+    assert m.energy_module_j is not None
+    assert m.time_s is not None
+    assert m.temp_c_max is not None
+    watts = m.energy_module_j / m.time_s  # with the leakage of that very temperature
+    assert m.temp_c_max == pytest.approx(c.ambient_c + c.thermal_resistance_c_per_w * watts, rel=1e-9)
+    assert c.ambient_c < m.temp_c_max < c.throttle_c
+
+
+def test_a_higher_clock_is_hotter(board: VirtualBoard) -> None:
+    temps = [board.noise_free(SATURATED, mhz).temp_c_max or 0 for mhz in board.info.table]
+    assert temps == sorted(set(temps))
+
+
+def test_a_hotter_room_costs_leakage_and_nothing_else(tmp_path: Path) -> None:
+    cool, warm = quiet(tmp_path, ambient_c=15.0), quiet(tmp_path, ambient_c=35.0)
+    for setting in (306.0, 1020.0):
+        a, b = cool.noise_free(MIXED, setting), warm.noise_free(MIXED, setting)
+        assert (a.time_s, a.gpu_util_pct, a.gpu_mhz_mean) == (b.time_s, b.gpu_util_pct, b.gpu_mhz_mean)
+        assert (b.temp_c_max or 0) > (a.temp_c_max or 0) + 20  # heat leaks and leakage heats
+        c = cool.constants
+        leak_w = c.static_w * voltage_v(c, setting) / c.voltage_floor_v
+        growth = leakage_factor(c, b.temp_c_max or 0) - leakage_factor(c, a.temp_c_max or 0)
+        assert b.energy_j - a.energy_j == pytest.approx(leak_w * growth * (a.time_s or 0))
+
+
+# --- throttling in virtual time
+
+
+HOT = ["hot room", "poor heat sink", "low trip"]
+
+
+def hot(tmp_path: Path, why: str) -> tuple[VirtualBoard, VirtualBoard]:
+    """A board that gets 10 C too hot at its top clock, and the same one with nothing that stops it."""
+    usual = quiet(tmp_path)
+    c, top_c = usual.constants, usual.noise_free(SATURATED, 1300.5).temp_c_max or 0
+    too_much = c.throttle_c + 10.0
+    values = {
+        "hot room": {"ambient_c": c.ambient_c + too_much - top_c},
+        "poor heat sink": {
+            "thermal_resistance_c_per_w": c.thermal_resistance_c_per_w
+            * (too_much - c.ambient_c)
+            / (top_c - c.ambient_c)
+        },
+        "low trip": {"throttle_c": top_c - 10.0},
+    }[why]
+    return quiet(tmp_path, **values), quiet(tmp_path, **{**values, "throttle_c": 1000.0})
+
+
+@pytest.mark.parametrize("why", HOT)
+def test_a_pinned_clock_that_is_too_hot_runs_at_the_highest_that_is_not(tmp_path: Path, why: str) -> None:
+    board, reckless = hot(tmp_path, why)
+    trip = board.constants.throttle_c
+    table = list(board.info.table)
+    too_hot = [mhz for mhz in table if (reckless.noise_free(SATURATED, mhz).temp_c_max or 0) > trip]
+    assert 0 < len(too_hot) < len(table)
+    assert too_hot == table[-len(too_hot) :]
+    highest = table[-len(too_hot) - 1]
+    for mhz in table:
+        m, free = board.noise_free(SATURATED, mhz), reckless.noise_free(SATURATED, min(mhz, highest))
+        assert m.setting == mhz  # what was asked for
+        assert m.gpu_mhz_mean == pytest.approx(min(mhz, highest))  # what it ran at
+        assert m.temp_c_max is not None
+        assert m.temp_c_max <= trip
+        assert (m.energy_j, m.time_s, m.temp_c_max) == (free.energy_j, free.time_s, free.temp_c_max)
+        measured = board.measure(SATURATED, mhz, repeat=0, steps=100, seed=1)
+        assert measured.gpu_mhz_mean == pytest.approx(min(mhz, highest))
+        assert measured.temp_c_max is not None
+        assert measured.temp_c_max <= trip + 0.5  # the window's batches are not quite the mean
+
+
+@pytest.mark.parametrize("why", HOT)
+def test_maxn_throttles_likewise(tmp_path: Path, why: str) -> None:
+    board, _ = hot(tmp_path, why)
+    top = board.noise_free(SATURATED, 1300.5)
+    maxn = board.noise_free(SATURATED, MAXN)
+    assert (top.gpu_mhz_mean or 0) < 1300
+    assert maxn.gpu_mhz_mean == pytest.approx(top.gpu_mhz_mean, rel=0.005)
+    assert (maxn.temp_c_max or math.inf) <= board.constants.throttle_c
+    assert maxn.energy_j == pytest.approx(top.energy_j, rel=0.01)
+    assert (maxn.time_s or 0) > 1.02 * (VirtualBoard().noise_free(SATURATED, MAXN).time_s or 0)
+    measured = board.measure(SATURATED, MAXN, repeat=0, steps=100, seed=1)
+    assert (measured.gpu_mhz_mean or math.inf) <= (top.gpu_mhz_mean or 0) + 1e-6
+    assert (measured.temp_c_max or math.inf) <= board.constants.throttle_c + 0.5
+
+
+def test_the_trip_changes_nothing_where_it_is_cool(tmp_path: Path) -> None:
+    board, reckless = quiet(tmp_path), quiet(tmp_path, throttle_c=1000.0)
+    warm, warm_reckless = hot(tmp_path, "hot room")
+    assert (warm.noise_free(SATURATED, 1300.5).gpu_mhz_mean or 0) < 1300
+    for setting in (306.0, 1300.5, MAXN):
+        for workload in (SATURATED, MIXED, STARVED):
+            ask: dict[str, Any] = {"repeat": 1, "steps": 30, "seed": 4}
+            assert board.measure(workload, setting, **ask) == reckless.measure(workload, setting, **ask)
+            assert board.noise_free(workload, setting) == reckless.noise_free(workload, setting)
+        # The same room throttles one workload and not another, on one board object.
+        assert warm.noise_free(STARVED, setting) == warm_reckless.noise_free(STARVED, setting)
+    assert (warm.noise_free(SATURATED, 1300.5).gpu_mhz_mean or 0) < 1300
+
+
+def test_the_lowest_clock_runs_however_hot_it_is(tmp_path: Path) -> None:
+    board = quiet(tmp_path, throttle_c=26.0)
+    for setting in (306.0, 1300.5, MAXN):
+        m = board.noise_free(SATURATED, setting)
+        assert m.gpu_mhz_mean == pytest.approx(306.0)
+        assert (m.temp_c_max or 0) > 26.0
+
+
+# --- power modes and identity
+
+
+def test_a_power_mode_has_its_clocks_and_another_digest(board: VirtualBoard) -> None:
+    lower = VirtualBoard(power_mode="MODE_30W")
+    assert list(lower.info.table) == [306, 408, 510, 612]
+    assert (board.info.power_mode, lower.info.power_mode) == ("MAXN", "MODE_30W")
+    digests = {VirtualBoard(power_mode=mode).info.digest for mode in ("MODE_15W", "MODE_30W", "MODE_50W")} | {
+        board.info.digest
+    }
+    assert len(digests) == 4
+    assert VirtualBoard(power_mode="mode_30w").info == lower.info
+    with pytest.raises(InputError, match=r"no power mode '45W'.*MODE_30W"):
+        VirtualBoard(power_mode="45W")
+    with pytest.raises(InputError, match=r"714 MHz is not a clock"):
+        lower.noise_free(MIXED, 714.0)
+    assert [row["mhz"] for row in lower.predict(MIXED)] == [306, 408, 510, 612, MAXN]
+
+
+def test_half_the_tpcs_take_twice_the_time_where_compute_decides(board: VirtualBoard) -> None:
+    compute = make_workload(5e13, 1e6, 10, precision="fp32")
+    lower = VirtualBoard(power_mode="MODE_30W")
+    a, b = board.noise_free(compute, 612.0), lower.noise_free(compute, 612.0)
+    assert (b.time_s or 0) / (a.time_s or 1) == pytest.approx(2.0, rel=1e-3)
+    # and where launching decides, the CPU's clock does
+    launching = make_workload(1e8, 1e6, 5000)
+    a, b = board.noise_free(launching, 612.0), lower.noise_free(launching, 612.0)
+    assert (b.time_s or 0) / (a.time_s or 1) == pytest.approx(2201.6 / 1728.0, rel=1e-2)
+    assert lower.noise_free(SATURATED, MAXN).gpu_mhz_mean == pytest.approx(612.0, rel=0.005)
+
+
+def test_a_board_says_whether_it_is_calibrated(board: VirtualBoard, tmp_path: Path) -> None:
+    assert board.info.calibrated
+    document = copy.deepcopy(json.loads(DEFAULT_CONSTANTS.read_text()))
+    document["calibration"] = {"status": "uncalibrated", "against": []}
+    path = tmp_path / "uncalibrated.json"
+    path.write_text(json.dumps(document))
+    assert not VirtualBoard(path).info.calibrated
+    assert board.info.provenance == "simulated"
+
+
+def test_a_board_already_read_is_the_same_board(board: VirtualBoard) -> None:
+    again = VirtualBoard(file=load_board_file(DEFAULT_CONSTANTS))
+    assert again.info == board.info
+    assert again.noise_free(MIXED, 612.0) == board.noise_free(MIXED, 612.0)
+
+
+@pytest.mark.xfail(
+    reason="the digest is the document's: a file changed in memory or put into a mode answers differently under the same one",
+    strict=True,
+)
+@pytest.mark.parametrize("how", ["mode", "constants"])
+def test_a_file_changed_in_memory_has_another_digest(board: VirtualBoard, how: str) -> None:
+    file = board.file
+    other = (
+        file.in_mode("MODE_30W")
+        if how == "mode"
+        else replace(file, constants=replace(file.constants, static_w=9.0))
+    )
+    answers = VirtualBoard(file=other)
+    assert answers.noise_free(MIXED, 612.0).energy_j != board.noise_free(MIXED, 612.0).energy_j
+    assert answers.info.digest != board.info.digest
+
+
+@pytest.mark.xfail(reason="naming the default mode changes the digest and no answer", strict=True)
+def test_naming_the_default_mode_is_no_other_board(board: VirtualBoard) -> None:
+    named = VirtualBoard(power_mode="MAXN")
+    assert named.noise_free(MIXED, MAXN) == board.noise_free(MIXED, MAXN)
+    assert named.info.digest == board.info.digest
 
 
 def test_prediction_is_per_step_for_every_clock_and_maxn(board: VirtualBoard) -> None:
@@ -280,12 +494,12 @@ CHANGED = (
 )
 
 GOLDEN: dict[tuple[str, Setting], tuple[float, float]] = {
-    ("saturated", 612.0): (212091.13726768733, 14183.128916518923),
-    ("saturated", "maxn"): (292637.6361017701, 7443.988175371102),
-    ("mixed", 612.0): (10122.378526211322, 789.873726693173),
-    ("mixed", "maxn"): (13500.75238103365, 496.7559406119685),
-    ("starved", 612.0): (1761.79481371059, 220.40198239823667),
-    ("starved", "maxn"): (1677.4383513468536, 220.1974192454507),
+    ("saturated", 612.0): (211191.17058606443, 14138.832394254323),
+    ("saturated", "maxn"): (293717.1314408678, 7251.592359541042),
+    ("mixed", 612.0): (10474.762767260296, 859.9109235676058),
+    ("mixed", "maxn"): (13727.126208295755, 512.4205802596936),
+    ("starved", 612.0): (1708.8154609265666, 220.17713650178194),
+    ("starved", "maxn"): (1627.3630798229026, 220.15446463992004),
 }
 
 
@@ -293,5 +507,5 @@ GOLDEN: dict[tuple[str, Setting], tuple[float, float]] = {
 def test_the_answers_of_this_model_version(board: VirtualBoard, key: tuple[str, Setting]) -> None:
     workload = {"saturated": SATURATED, "mixed": MIXED, "starved": STARVED}[key[0]]
     m = board.measure(workload, key[1], repeat=0, steps=20, seed=42)
-    assert MODEL_VERSION == 1, CHANGED
+    assert MODEL_VERSION == 2, CHANGED
     assert (m.energy_j, m.time_s) == pytest.approx(GOLDEN[key], rel=1e-9), CHANGED

@@ -16,7 +16,7 @@ POLL_S = 0.025
 
 def same_at_every_clock(time_s: float, busy: float) -> tuple[PhaseRun, ...]:
     """A phase that takes no notice of the clock."""
-    return tuple(PhaseRun(time_s, busy, 1.0, 1.0, 1.0) for _ in range(N))
+    return tuple(PhaseRun(time_s, busy, 1.0, 1.0, 1.0, 1.0) for _ in range(N))
 
 
 def clocks_at_polls(segments: Sequence[Segment]) -> list[int]:
@@ -94,7 +94,10 @@ def test_polls_fall_on_time_whatever_the_steps_do() -> None:
 
 def test_work_left_goes_on_at_the_new_clocks_pace() -> None:
     # 0.1 s at the bottom, 0.05 s elsewhere: a quarter is done in the first window, the rest at twice the pace.
-    phase = (PhaseRun(0.1, 1.0, 1.0, 1.0, 1.0), *(PhaseRun(0.05, 1.0, 2.0, 1.0, 1.0) for _ in range(N - 1)))
+    phase = (
+        PhaseRun(0.1, 1.0, 1.0, 1.0, 1.0, 1.0),
+        *(PhaseRun(0.05, 1.0, 2.0, 1.0, 1.0, 1.0) for _ in range(N - 1)),
+    )
     segments = simulate([[phase]], PodGov(N), POLL_S)
     assert [(s.index, pytest.approx(s.duration_s)) for s in segments] == [(0, 0.025), (10, 0.0375)]
 
@@ -128,7 +131,10 @@ def test_jumping_over_windows_changes_nothing(phases: list[tuple[int, float, flo
     # Durations are whole ticks at every clock, so that the slow simulation is exact.
     steps = [
         [
-            tuple(PhaseRun(ticks * POLL_S / 50, low + (high - low) * i / N, 1.0, 1.0, 1.0) for i in range(N))
+            tuple(
+                PhaseRun(ticks * POLL_S / 50, low + (high - low) * i / N, 1.0, 1.0, 1.0, 1.0)
+                for i in range(N)
+            )
             for ticks, low, high in phases
         ]
     ] * 4
@@ -143,7 +149,7 @@ def test_jumping_over_windows_changes_nothing(phases: list[tuple[int, float, flo
     st.integers(0, N - 1),
 )
 def test_every_step_is_done_once(phases: list[tuple[float, float]], start: int) -> None:
-    steps = [[tuple(PhaseRun(t / (1 + i), b, 1.0, 1.0, 1.0) for i in range(N)) for t, b in phases]] * 3
+    steps = [[tuple(PhaseRun(t / (1 + i), b, 1.0, 1.0, 1.0, 1.0) for i in range(N)) for t, b in phases]] * 3
     segments = simulate(steps, PodGov(N, index=start), POLL_S)
     for number in range(3):
         done = sum(s.duration_s / s.run.time_s for s in segments if s.step == number)

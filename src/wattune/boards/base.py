@@ -22,6 +22,7 @@ class BoardInfo:
         table: clocks the GPU can be pinned at.
         digest: changes whenever the board would answer differently (constants, data file); part of the protocol
             fingerprint of every measured cell.
+        calibrated: False for a modelled board that no measurement of that very board stands behind.
     """
 
     id: str
@@ -30,6 +31,7 @@ class BoardInfo:
     rails: str
     table: FrequencyTable
     digest: str
+    calibrated: bool = True
 
 
 class Board(Protocol):
@@ -60,4 +62,4 @@ class Board(Protocol):
         """
 
     def noise_free(self, workload: Workload, setting: Setting) -> Measurement | None:
-        """What a perfect measurement would say; None on boards that cannot know (all but modelled ones)."""
+        """What a perfect measurement would say; None on boards that cannot know (all but modelled ones, measured steadily)."""

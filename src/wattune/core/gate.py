@@ -34,11 +34,13 @@ class Evidence:
         savings_pct: its saving on every workload; None without a MAXN baseline.
         ffg_savings_pct: the best fixed clock's, in the same order; None where it was not judged.
         depth: questions on the longest path of its tree.
+        calibrated: whether measurements of this very board stand behind the data; False for a modelled board without any.
     """
 
     savings_pct: Sequence[float] | None
     ffg_savings_pct: Sequence[float] | None
     depth: int
+    calibrated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,16 @@ def judge_rules(evidence: Evidence, thresholds: Thresholds, *, resamples: int, s
             no_baseline,
         ),
         _rule("depth of the tree", float(evidence.depth), "<=", float(thresholds.max_depth), ""),
+        Rule(
+            "the board's data rest on measurements of such a board (1) or on none (0)",
+            float(evidence.calibrated),
+            ">=",
+            1.0,
+            passed=evidence.calibrated,
+            reason="measurements of such a board stand behind the data"
+            if evidence.calibrated
+            else "the modelled board is uncalibrated: nothing learnt on it may ship",
+        ),
     )
 
 

@@ -39,6 +39,8 @@ class SweepProtocol(Protocol):
     steps: int
     seed: int
     protocol_version: int
+    meter: str
+    baseline: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,14 @@ def cell_name(setting: Setting) -> str:
 
 
 def fingerprint(info: BoardInfo, workload: Workload, setting: Setting, protocol: SweepProtocol) -> str:
-    """SHA-256 of everything that decides what a cell says."""
+    """SHA-256 of everything that decides what a cell says.
+
+    The default way of measuring adds nothing, so that cells from before there was another one stay valid.
+    """
+    default = {"meter": "steady", "baseline": "verified"}
     return sha256_of(
         {
+            **{name: getattr(protocol, name) for name in default if getattr(protocol, name) != default[name]},
             "schema_version": SCHEMA_VERSION,
             "protocol_version": protocol.protocol_version,
             "board": [info.id, info.digest],

@@ -98,7 +98,7 @@ def sweep(
                 _remove_empty(earlier.parent, superseded)
             done, what = back, "taken back"
         else:
-            cell = _measure(board, workload, setting, protocol, wanted[name], part)
+            cell = measure_cell(board, workload, setting, protocol, part=part, mark=wanted[name])
             write_cell(path, cell)
             done, what = measured, "measured"
         cell_now = _readable(path, wanted[name])
@@ -111,9 +111,25 @@ def sweep(
     return SweepResult(tuple(kept), tuple(back), tuple(measured), tuple(set_aside))
 
 
-def _measure(
-    board: Board, workload: Workload, setting: Setting, protocol: SweepProtocol, mark: str, part: str
+def measure_cell(
+    board: Board,
+    workload: Workload,
+    setting: Setting,
+    protocol: SweepProtocol,
+    *,
+    part: str = "",
+    mark: str = "",
 ) -> Cell:
+    """All repeats of one workload at one setting, and the truth where the board knows it.
+
+    Args:
+        board: where to measure.
+        workload: what to measure.
+        setting: a clock of the board's table, or ``maxn``.
+        protocol: repeats, steps and seed.
+        part: ``train`` or ``held_out``.
+        mark: fingerprint of the protocol; empty for a cell that is not kept.
+    """
     repeats = tuple(
         board.measure(workload, setting, repeat=repeat, steps=protocol.steps, seed=protocol.seed)
         for repeat in range(protocol.repeats)

@@ -79,6 +79,14 @@ def utilisation_at(cells: list[Cell], reference_mhz: float) -> float | None:
     return mean(known) if known and len(known) == len(values) else None
 
 
+def cell_rows(info: BoardInfo, cells: list[Cell], reference_mhz: float) -> Iterator[dict[str, str]]:
+    """Rows of one workload's cells."""
+    util = utilisation_at(cells, reference_mhz)
+    for cell in cells:
+        for measurement in cell.repeats:
+            yield _row(info, cell.workload, cell.features, measurement, util, cell.noise_free)
+
+
 def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
     """Rows of the cells that ``params.yaml`` expects; folders of other workloads are left alone.
 
@@ -97,10 +105,7 @@ def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
         workload = workload_of(name, conf)
         expected = {setting: fingerprint(board.info, workload, setting, config.sweep) for setting in settings}
         cells = load_cells(root / PROFILES / name, expected)
-        util = utilisation_at(cells, config.features.reference_mhz)
-        for cell in cells:
-            for measurement in cell.repeats:
-                yield _row(board.info, name, cell.features, measurement, util, cell.noise_free)
+        yield from cell_rows(board.info, cells, config.features.reference_mhz)
 
 
 def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:

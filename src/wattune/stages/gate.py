@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wattune.boards.virtual.constants import load_board_file
 from wattune.config import Config, load_params
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.gate import Evidence, Rule, Thresholds, judge_rules, rule_document, verdict
@@ -49,6 +50,12 @@ def _known(per_workload: Mapping[str, float | None], order: list[str]) -> list[f
     return known if known and len(known) == len(values) else None
 
 
+def is_calibrated(config: Config, root: Path) -> bool:
+    """Whether measurements of such a board stand behind the data: for a modelled board its file says so."""
+    conf = config.board
+    return conf.kind != "virtual" or load_board_file(root / conf.constants).calibrated
+
+
 def gate(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
     conf = config.gate
@@ -74,6 +81,7 @@ def gate(config: Config, root: Path) -> None:
             savings_pct=_known(savings[conf.policy], workloads),
             ffg_savings_pct=_known(savings.get("ffg", {}), workloads),
             depth=governor.tree.depth,
+            calibrated=is_calibrated(config, root),
         )
         bars = Thresholds(conf.min_mean_saving_pct, conf.min_worst_saving_pct, conf.max_depth)
         resamples, seed = config.evaluate.bootstrap_resamples, config.evaluate.bootstrap_seed

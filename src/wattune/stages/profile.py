@@ -13,13 +13,15 @@ from pathlib import Path
 
 from wattune.boards.base import Board
 from wattune.boards.virtual.board import VirtualBoard
+from wattune.boards.virtual.whole_log import LogParts, WholeLogBoard
 from wattune.config import Config, WorkloadConf, load_params
 from wattune.core.errors import InputError
 from wattune.core.settings import Setting
 from wattune.core.workload import Workload
 from wattune.profiling.sweep import Progress, SweepResult, sweep, sweep_settings
 from wattune.stages._main import run
-from wattune.workloads.build import build_workload
+from wattune.workloads.build import build_evaluation, build_workload
+from wattune.workloads.catalogue import find_task
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +42,27 @@ def board_of(config: Config, root: Path = Path()) -> Board:
             "Its settings were measured by others; the pipeline starts at `features`.",
             "Run `make repro EXPERIMENT=recorded DATA=FILE`, or `make params` for the modelled board.",
         )
-    board = VirtualBoard(root / conf.constants)
+    board = VirtualBoard(root / conf.constants, power_mode=conf.power_mode or None)
     if board.info.id != conf.id:
         raise InputError(
             f"There is no board '{conf.id}' in {conf.constants}.",
             f"That file describes '{board.info.id}'.",
             "Correct conf/board/ and run `make params`.",
         )
+    if config.sweep.meter == "whole-log":
+        return WholeLogBoard(
+            board,
+            lambda workload: log_parts(config.workloads[workload.id]),
+            left_pinned=config.sweep.baseline == "left-pinned",
+        )
     return board
+
+
+def log_parts(conf: WorkloadConf) -> LogParts:
+    """What the log of a run of this workload holds beside training."""
+    task = find_task(conf.task)
+    evaluation = build_evaluation(conf.model, conf.task, precision=conf.precision, max_length=conf.max_length)
+    return LogParts(task.rows + task.validation_rows, evaluation)
 
 
 def settings_of(config: Config, board: Board) -> list[Setting]:

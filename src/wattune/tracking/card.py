@@ -19,6 +19,10 @@ _PROVENANCE = {
 }
 _RAILS = {
     "gpu_cpu": "the GPU/SoC and CPU rails (VDD_GPU_SOC + VDD_CPU_CV)",
+    "gpu_cpu, whole log": (
+        "the GPU/SoC and CPU rails (VDD_GPU_SOC + VDD_CPU_CV): mean power over the whole log, set-up and evaluation included, "
+        "times the training time (docs/paper-protocol.md)"
+    ),
     "module": "the whole module",
 }
 _SPLIT = {

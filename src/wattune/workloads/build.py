@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from wattune.core.errors import InputError
-from wattune.core.workload import LengthBin, StepCost, Workload
+from wattune.core.workload import LengthBin, PhaseCost, StepCost, Workload
 from wattune.workloads import opcost
 from wattune.workloads.catalogue import TaskSpec, find_model, find_task
 from wattune.workloads.lengths import distribution, padded_bins
@@ -79,6 +80,54 @@ def build_workload(
             lambda tokens: polynomials.step_cost(batch_size, tokens),
         ),
     )
+
+
+EVALUATION_BATCH = 64
+"""Examples per batch when the group's scripts evaluate."""
+
+
+def build_evaluation(model: str, task: str, *, precision: str, max_length: int = 256) -> Workload:
+    """One pass over a task's validation split, forward only, as a workload of its own.
+
+    Its batches are as long as training batches of that size: lengths of every validation split are not published.
+
+    Args:
+        model: model id.
+        task: task id.
+        precision: ``fp32``, ``fp16`` or ``bf16``.
+        max_length: longer examples are cut here, tokens.
+
+    Raises:
+        InputError: unknown model, task or precision, or a size below 1.
+    """
+    workload = build_workload(
+        model, task, batch_size=EVALUATION_BATCH, precision=precision, max_length=max_length
+    )
+    nothing = PhaseCost(0.0, 0.0, 0.0)
+    return replace(
+        workload,
+        id=f"{workload.id}-evaluation",
+        steps_per_epoch=math.ceil(find_task(task).validation_rows / EVALUATION_BATCH),
+        bins=tuple(replace(b, cost=StepCost(b.cost.forward, nothing, nothing)) for b in workload.bins),
+    )
+
+
+def build_named(name: str) -> Workload:
+    """A workload by its id, with the catalogue's batch size and precision.
+
+    Args:
+        name: ``<model>-<task>``, e.g. ``bert-base-mnli``, in any case.
+
+    Raises:
+        InputError: not such an id, or an unknown model or task.
+    """
+    model, dash, task = name.rpartition("-")
+    if not dash:
+        raise InputError(
+            f"'{name}' is not a workload.", "<model>-<task> was expected, for example bert-base-mnli."
+        )
+    spec = find_model(model)
+    return build_workload(spec.id, task, batch_size=spec.batch_size, precision=spec.precision)
 
 
 def build_from_config(

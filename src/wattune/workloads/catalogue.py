@@ -315,6 +315,7 @@ class TaskSpec:
         id: name in this project.
         glue: name of its configuration in the GLUE data set.
         rows: examples of the training split.
+        validation_rows: examples of the validation split (MNLI: the matched one).
         labels: outputs of the classifier; 1 for regression.
         metric: GLUE's metric.
         pair: whether an example is a pair of sentences.
@@ -325,6 +326,7 @@ class TaskSpec:
     id: str
     glue: str
     rows: int
+    validation_rows: int
     labels: int
     metric: str
     pair: bool
@@ -355,6 +357,7 @@ TASKS: dict[str, TaskSpec] = {
             "sst2",
             "sst2",
             67_349,
+            872,
             2,
             "accuracy",
             False,
@@ -365,6 +368,7 @@ TASKS: dict[str, TaskSpec] = {
             "qnli",
             "qnli",
             104_743,
+            5_463,
             2,
             "accuracy",
             True,
@@ -375,6 +379,7 @@ TASKS: dict[str, TaskSpec] = {
             "mrpc",
             "mrpc",
             3_668,
+            408,
             2,
             "F1 / accuracy",
             True,
@@ -385,6 +390,7 @@ TASKS: dict[str, TaskSpec] = {
             "cola",
             "cola",
             8_551,
+            1_043,
             2,
             "Matthews correlation",
             False,
@@ -395,6 +401,7 @@ TASKS: dict[str, TaskSpec] = {
             "stsb",
             "stsb",
             5_749,
+            1_500,
             1,
             "Pearson / Spearman correlation",
             True,
@@ -405,6 +412,7 @@ TASKS: dict[str, TaskSpec] = {
             "qqp",
             "qqp",
             363_846,
+            40_430,
             2,
             "F1 / accuracy",
             True,
@@ -415,6 +423,7 @@ TASKS: dict[str, TaskSpec] = {
             "wnli",
             "wnli",
             635,
+            71,
             2,
             "accuracy",
             True,
@@ -425,6 +434,7 @@ TASKS: dict[str, TaskSpec] = {
             "mnli",
             "mnli",
             392_702,
+            9_815,
             3,
             "accuracy",
             True,
@@ -435,6 +445,7 @@ TASKS: dict[str, TaskSpec] = {
             "rte",
             "rte",
             2_490,
+            277,
             2,
             "accuracy",
             True,

@@ -1,0 +1,1 @@
+"""The emulator: a live file tree of a modelled board that unmodified tools can read and write."""

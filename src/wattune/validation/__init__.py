@@ -1,0 +1,1 @@
+"""The virtual board against published measurements: sources, fit, comparison, page."""

@@ -1,0 +1,180 @@
+"""What `wattune validate` found, for people: tables in the terminal and in ``docs/validation.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from wattune.core.settings import setting_label
+from wattune.validation.datafiles import ABSENT, FAMILIES
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, which reads in a terminal too."""
+    rows = [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in (list(header), *rows)) for i in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)) + " |"
+
+    return "\n".join([line(header), "|" + "|".join("-" * (w + 2) for w in widths) + "|", *map(line, rows)])
+
+
+def number(value: Any, digits: int = 2) -> str:
+    """A figure, a range, or a dash where there is none."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " to ".join(f"{v:g}" for v in value)
+    return value if isinstance(value, str) else f"{value:.{digits}f}"
+
+
+def _clock(value: Any) -> str:
+    return "-" if value is None else setting_label(value)
+
+
+def _curves(name: str, entry: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    curves = entry.get("curves")
+    return list(curves.items()) if curves else [(name, entry)]
+
+
+def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Errors per curve."""
+    rows = []
+    for name in names:
+        entry = sources[name]
+        if entry == ABSENT:
+            rows.append([name, ABSENT, *["-"] * 7])
+            continue
+        for curve, row in _curves(name, entry):
+            rows.append(
+                [
+                    curve,
+                    row["used_for"],
+                    str(row["n"]),
+                    number(row["mean_err_pct"]),
+                    number(row["max_err_pct"]),
+                    number(row["left_out_max_err_pct"]),
+                    f"{_clock(row['predicted_mhz'])} / {_clock(row['measured_mhz'])}",
+                    number(row["regret_pct"]),
+                    number(row["level_err_pct"], 1),
+                ]
+            )
+    header = [
+        "source", "used for", "n", "mean error %", "max error %", "left out: max %", "optimum MHz: model / measured", "regret %", "level %",
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def bars_table(bars: Iterable[Mapping[str, Any]]) -> str:
+    """The demands and whether they hold."""
+    verdict = {True: "yes", False: "NO", None: "absent"}
+    return table(
+        ["demand", "found", "at most", "holds"],
+        [[b["name"], number(b["value"]), f"{b['limit']:g}", verdict[b["passed"]]] for b in bars],
+    )
+
+
+def figures_table(figures: Mapping[str, Any]) -> str:
+    """Single published figures and the model's answers."""
+    return table(
+        ["figure", "published", "model", "unit", "note"],
+        [
+            [name, number(f["published"]), number(f["predicted"], 1), f["unit"], f["note"]]
+            for name, f in figures.items()
+        ],
+    )
+
+
+def constants_table(calibration: Mapping[str, Any]) -> str:
+    """Free constants: value, prior, and what the data say."""
+    return table(
+        ["constant", "value", "prior", "pull (sd)", "spread after / before", "rests on"],
+        [
+            [
+                name,
+                f"{c['value']:.4g}",
+                f"{c['prior']['value']:.4g}",
+                f"{c['pull_sd']:+.1f}",
+                number(c["posterior_over_prior"]),
+                "data" if c["identified"] else "prior",
+            ]
+            for name, c in calibration["constants"].items()
+        ],
+    )
+
+
+def redraws_table(document: Mapping[str, Any]) -> str:
+    """How the results move when the priors are redrawn."""
+    redraws = document["calibration"][ORIN]["redraws"]
+    if not redraws:
+        return "The priors were not redrawn."
+    rows = []
+    for curve in redraws[0]["curves"]:
+        errors = [r["curves"][curve]["max_err_pct"] for r in redraws]
+        clocks = sorted({r["curves"][curve]["predicted_mhz"] for r in redraws})
+        rows.append([f"{curve}: max error %", _span(errors), ", ".join(map(setting_label, clocks))])
+    for name in redraws[0]["best_saving"]:
+        savings = [r["best_saving"][name]["saving_pct"] for r in redraws]
+        clocks = sorted({r["best_saving"][name]["mhz"] for r in redraws}, key=str)
+        rows.append(
+            [f"{name}: best saving against MAXN %", _span(savings), ", ".join(map(setting_label, clocks))]
+        )
+    return table([f"over {len(redraws)} redraws of all priors", "range", "optimum MHz"], rows)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def polling_table(polling: Mapping[str, Any]) -> str:
+    """Sensitivity to the demand-driven governor's polling interval."""
+    names = list(next(iter(polling.values())))
+    return table(
+        ["polling interval", *(f"{name}: best saving %" for name in names)],
+        [[f"{ms} ms", *(number(row[name]["saving_pct"]) for name in names)] for ms, row in polling.items()],
+    )
+
+
+def parts(document: Mapping[str, Any]) -> dict[str, str]:
+    """The generated parts of ``docs/validation.md``; `larger` only where others' data were there."""
+    sources = document["sources"]
+    own = [name for name in sources if name.startswith("orin_") and not _is_larger(name)]
+    larger = [name for name in sources if _is_larger(name)]
+    made = {
+        "sources": sources_table(sources, own),
+        "bars": bars_table(b for b in document["bars"] if not _is_larger(b["name"].split(":")[0])),
+        "figures": figures_table(document["figures"]),
+        "constants": constants_table(document["calibration"][ORIN]),
+        "redraws": redraws_table(document),
+        "polling": polling_table(document["polling"]),
+    }
+    if all(sources[name] != ABSENT for name in larger):
+        made["larger"] = sources_table(sources, larger)
+    return made
+
+
+def _is_larger(name: str) -> bool:
+    return name in FAMILIES or name.replace("_energy", "_time") in FAMILIES
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Everything as plain text."""
+    calibrations = [
+        f"Constants of {board} (free in the calibration against {', '.join(c['against']) or 'nothing'}):\n\n{constants_table(c)}"
+        for board, c in document["calibration"].items()
+        if c["against"]
+    ]
+    return "\n\n".join(
+        [
+            "The virtual boards against published measurements. What the model says is SIMULATED.",
+            sources_table(document["sources"], document["sources"]),
+            bars_table(document["bars"]),
+            figures_table(document["figures"]),
+            *calibrations,
+            redraws_table(document),
+            polling_table(document["polling"]),
+        ]
+    )
