@@ -233,8 +233,9 @@ def _predict(args: argparse.Namespace) -> int:
     if args.json:
         _out_json(rows)
         return 0
+    how = "SIMULATED" if board.info.calibrated else "SIMULATED, board UNCALIBRATED"
     _out(
-        f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: SIMULATED, per step"
+        f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: {how}, per step"
     )
     _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
     for row in rows:
@@ -301,6 +302,10 @@ def _emulated_board(args: argparse.Namespace) -> Any:
 
     file = find_board_file(args.board) if args.constants is None else load_board_file(args.constants)
     layout.check_board(file.soc, file.board, args.jetpack)
+    if not file.calibrated:
+        logging.getLogger("wattune").warning(
+            "%s is uncalibrated: no measurement stands behind its numbers.", file.board
+        )
     workload = None if args.workload == "idle" else build_named(args.workload)
     machine = Machine(file, jetpack=args.jetpack, workload=workload, power_mode=args.power_mode)
     tree = layout.build_tree(machine)

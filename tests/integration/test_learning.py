@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from synthetic import load, rows, write
 
 from schemas import schema
+from wattune.boards.virtual.board import DEFAULT_CONSTANTS
 from wattune.config import to_config
 from wattune.core.errors import InputError, IntegrityError
 from wattune.learning.export import train_governor
@@ -228,11 +229,39 @@ def test_bad_tables(case: str, tmp_path: Path) -> None:
 
 
 class TestStages:
+    def test_the_gate_refuses_what_was_learnt_on_an_uncalibrated_board(self, tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib")
+        write(tmp_path / "data/features/features.csv", rows())
+        document = json.loads(DEFAULT_CONSTANTS.read_text())
+        verdicts = {}
+        for status in ("calibrated", "uncalibrated"):
+            document["calibration"]["status"] = status
+            (tmp_path / "board.json").write_text(json.dumps(document))
+            config = to_config(
+                {
+                    "board": {"constants": "board.json"},
+                    "train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]},
+                }
+            )
+            train(config, tmp_path)
+            evaluate(config, tmp_path)
+            gate(config, tmp_path)
+            decision = json.loads((tmp_path / "reports/gate/decision.json").read_text())
+            verdicts[status] = [rule["passed"] for rule in decision["rules"]]
+            assert decision["promote"] is all(verdicts[status])
+        assert verdicts["calibrated"][-1] is True
+        assert verdicts["uncalibrated"] == [*verdicts["calibrated"][:-1], False]
+
     def test_train_evaluate_gate_write_what_the_schemas_say(self, tmp_path: Path) -> None:
         jsonschema = pytest.importorskip("jsonschema")
         pytest.importorskip("matplotlib")
         write(tmp_path / "data/features/features.csv", rows())
-        config = to_config({"train": {"max_depth": [1, 2], "min_samples_leaf": [1], "criterion": ["gini"]}})
+        config = to_config(
+            {
+                "board": {"constants": str(DEFAULT_CONSTANTS)},
+                "train": {"max_depth": [1, 2], "min_samples_leaf": [1], "criterion": ["gini"]},
+            }
+        )
         train(config, tmp_path)
         evaluate(config, tmp_path)
         gate(config, tmp_path)

@@ -1,26 +1,29 @@
-"""Prints what jtop's client sees, one JSON line per update; run by the interpreter that has jetson-stats, in its own process.
+"""Says what jtop's client sees, one JSON line per update; run by the interpreter that has jetson-stats, in its own process.
 
 Arguments: seconds between updates. The first line is the board as jtop recognised it.
 """
 
 import json
 import sys
+from typing import Any
 
 from jtop import jtop
 
+
+def say(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
 with jtop(interval=float(sys.argv[1])) as board:
-    print(json.dumps({"board": board.board}), flush=True)
+    say({"board": board.board})
     while board.ok():
-        print(
-            json.dumps(
-                {
-                    "uptime": board.uptime.total_seconds(),
-                    "gpu": dict(board.gpu.items()),
-                    "power": board.power,
-                    "temperature": board.temperature,
-                    "emc": board.memory.get("EMC"),
-                    "cpus": [cpu["online"] for cpu in board.cpu["cpu"]],
-                }
-            ),
-            flush=True,
+        seconds = board.uptime.total_seconds()
+        say(
+            {
+                "uptime": seconds,
+                "gpu": dict(board.gpu),
+                "power": board.power,
+                "temperature": board.temperature,
+            }
         )

@@ -1,4 +1,4 @@
-"""Prints what Zeus's Jetson reader sees, one JSON line each; run by the interpreter that has Zeus, in its own process.
+"""Says what Zeus's Jetson reader sees, one JSON line each; run by the interpreter that has Zeus, in its own process.
 
 Arguments: seconds of the energy window. Lines: the rails it found; powers, each with the board's uptime before and after; the
 energy of the window.
@@ -8,8 +8,14 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from zeus.device.soc import get_soc
+
+
+def say(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
 
 
 def uptime() -> float:
@@ -18,18 +24,18 @@ def uptime() -> float:
 
 def main() -> None:
     soc = get_soc()
-    print(json.dumps({"reader": type(soc).__name__, "rails": sorted(soc.power_measurement)}), flush=True)
+    say({"reader": type(soc).__name__, "rails": sorted(soc.power_measurement)})
     soc.get_total_energy_consumption()  # its polling process takes seconds to start
     begin = uptime()
     soc.begin_window("wattune")
     while uptime() - begin < float(sys.argv[1]):
         before = uptime()
         powers = {rail: source.measure_power() for rail, source in soc.power_measurement.items()}
-        print(json.dumps({"from": before, "to": uptime(), "power_mw": powers}), flush=True)
+        say({"from": before, "to": uptime(), "power_mw": powers})
         time.sleep(0.1)
     energy = soc.end_window("wattune")
     spent = {"cpu": energy.cpu_energy_mj, "gpu": energy.gpu_energy_mj, "total": energy.total_energy_mj}
-    print(json.dumps({"from": begin, "to": uptime(), "energy_mj": spent}), flush=True)
+    say({"from": begin, "to": uptime(), "energy_mj": spent})
 
 
 if __name__ == "__main__":  # Zeus starts a second interpreter that reads this file again

@@ -197,13 +197,18 @@ def test_only_the_papers_experiment_on_the_virtual_orin_stands_beside_the_paper(
     assert pipeline_results(tmp_path) == (None, None)
     reports = tmp_path / "reports/evaluate"
     reports.mkdir(parents=True)
-    meta = {"board": "jetson-agx-orin-64gb", "provenance": "simulated", "n_workloads": 54}
+    meta = {"board": "jetson-agx-orin-64gb", "provenance": "simulated", "n_workloads": 54, "rails": "gpu_cpu"}
     (reports / "policies.csv").write_text("policy,setting\noracle,612\noracle,maxn\nmlg,306\n")
     (reports / "metrics.json").write_text(json.dumps({"_meta": meta, "mlg": {}, "ffg": {}}))
     metrics, optima = pipeline_results(tmp_path)
     assert metrics is not None
     assert optima == [612.0]
-    for other in ({"board": "x"}, {"provenance": "recorded"}, {"n_workloads": 9}):
+    for other in (
+        {"board": "x"},
+        {"provenance": "recorded"},
+        {"n_workloads": 9},
+        {"rails": "gpu_cpu, whole log"},
+    ):
         (reports / "metrics.json").write_text(json.dumps({"_meta": meta | other, "mlg": {}, "ffg": {}}))
         assert pipeline_results(tmp_path) == (None, None)
 

@@ -417,10 +417,6 @@ def test_a_board_already_read_is_the_same_board(board: VirtualBoard) -> None:
     assert again.noise_free(MIXED, 612.0) == board.noise_free(MIXED, 612.0)
 
 
-@pytest.mark.xfail(
-    reason="the digest is the document's: a file changed in memory or put into a mode answers differently under the same one",
-    strict=True,
-)
 @pytest.mark.parametrize("how", ["mode", "constants"])
 def test_a_file_changed_in_memory_has_another_digest(board: VirtualBoard, how: str) -> None:
     file = board.file
@@ -434,7 +430,6 @@ def test_a_file_changed_in_memory_has_another_digest(board: VirtualBoard, how: s
     assert answers.info.digest != board.info.digest
 
 
-@pytest.mark.xfail(reason="naming the default mode changes the digest and no answer", strict=True)
 def test_naming_the_default_mode_is_no_other_board(board: VirtualBoard) -> None:
     named = VirtualBoard(power_mode="MAXN")
     assert named.noise_free(MIXED, MAXN) == board.noise_free(MIXED, MAXN)

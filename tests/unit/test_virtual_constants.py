@@ -67,19 +67,7 @@ def test_every_board_that_comes_along_is_valid_and_named_as_its_file() -> None:
         assert file.mode().gpu_max_hz >= file.clocks_hz[-1]
 
 
-@pytest.mark.parametrize(
-    "board",
-    [
-        pytest.param(
-            "jetson-agx-orin-64gb",
-            marks=pytest.mark.xfail(
-                reason="sources of cpu_idle_w, sys_base_w, gated_gpu_w: 'the same lines' of what, no kind of source",
-                strict=True,
-            ),
-        ),
-        *sorted(set(board_files()) - {"jetson-agx-orin-64gb"}),
-    ],
-)
+@pytest.mark.parametrize("board", list(board_files()))
 def test_every_constant_names_its_source(board: str) -> None:
     sources = find_board_file(board).sources
     assert set(sources) == set(UNITS)
@@ -346,7 +334,6 @@ def test_what_is_no_mapping_is_refused(document: Any) -> None:
     assert "board.json" in refusal(document)
 
 
-@pytest.mark.xfail(reason="BoardFile.mode(None) names the mode 'None' in its message", strict=True)
 def test_a_default_mode_that_is_not_there_is_named(document: dict[str, Any]) -> None:
     document["power_mode"] = "MODE_10W"
     assert "no power mode 'MODE_10W'" in refusal(document)
@@ -361,20 +348,12 @@ def test_uncalibrated_is_said(document: dict[str, Any]) -> None:
     assert calibrated.calibrated_against == tuple(ORIN["calibration"]["against"])
 
 
-@pytest.mark.xfail(
-    reason="calibration.against may hold anything; NaN passes and VirtualBoard's digest raises ValueError",
-    strict=True,
-)
 @pytest.mark.parametrize("name", [None, float("nan"), {}])
 def test_what_a_board_is_calibrated_against_is_text(document: dict[str, Any], name: Any) -> None:
     document["calibration"]["against"] = [name]
     refusal(document)
 
 
-@pytest.mark.xfail(
-    reason="a mode without TPCs or CPU clock, a rail without voltage or shunt pass the check and divide by zero later",
-    strict=True,
-)
 @pytest.mark.parametrize(
     "change",
     [
@@ -395,7 +374,6 @@ def test_what_would_be_divided_by_is_not_zero(
     refusal(document)
 
 
-@pytest.mark.xfail(reason="rails inside themselves or around nothing of theirs pass the check", strict=True)
 @pytest.mark.parametrize(
     "change",
     [
@@ -411,20 +389,17 @@ def test_a_rail_is_part_of_the_one_it_lies_in(
     refusal(document)
 
 
-@pytest.mark.xfail(reason="gpu_cpu only on a rail inside another: energy_j would be 0", strict=True)
 def test_the_rail_set_gpu_cpu_needs_a_rail_of_the_modules_sum(document: dict[str, Any]) -> None:
     for rail in document["rails"]:
         rail["gpu_cpu"] = rail["inside"] is not None
     refusal(document)
 
 
-@pytest.mark.xfail(reason="two modes of one name: the first is dropped in silence", strict=True)
 def test_two_modes_of_one_name_are_refused(document: dict[str, Any]) -> None:
     document["power_modes"][1]["name"] = "MODE_30W"
     refusal(document)
 
 
-@pytest.mark.xfail(reason="math.isfinite raises OverflowError on whole numbers beyond a float", strict=True)
 @pytest.mark.parametrize(
     "change",
     [
@@ -443,7 +418,7 @@ def test_a_whole_number_beyond_a_float_is_bad_input(
 # --- whatever is done to the document
 
 
-JUNK = st.sampled_from([None, -1, "x", float("nan"), []])
+JUNK = st.sampled_from([None, -1, 0, "x", float("nan"), True, 10**400, [], {}])
 
 
 def every_path(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -572,10 +547,6 @@ def test_broken_yaml_is_bad_input(tmp_path: Path, text: str, message: str) -> No
     assert "board.yaml" in str(caught.value)
 
 
-@pytest.mark.xfail(
-    reason="YAML: ValueError of an impossible date, RecursionError of deep nesting, TypeError of a key that is no text",
-    strict=True,
-)
 @pytest.mark.parametrize(
     "text",
     [

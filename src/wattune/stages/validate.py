@@ -50,7 +50,9 @@ def pipeline_results(root: Path) -> tuple[dict[str, Any] | None, list[float] | N
         return None, None
     metrics = read_json(root / METRICS, "The metrics")
     meta = metrics.get("_meta", {})
-    is_papers = meta.get("board") == ORIN and meta.get("provenance") == "simulated"
+    is_papers = (
+        meta.get("board") == ORIN and meta.get("provenance") == "simulated" and meta.get("rails") == "gpu_cpu"
+    )
     if not is_papers or meta.get("n_workloads") != HELD_OUT or "mlg" not in metrics or "ffg" not in metrics:
         return None, None
     rows = csv.DictReader(io.StringIO(read_text(root / POLICIES, "The table of policies")))

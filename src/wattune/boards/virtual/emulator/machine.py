@@ -279,10 +279,10 @@ class Machine:
             self.railgated = may_gate and (self.railgated or to_gating <= 0.0)
             if may_gate and not self.railgated:
                 room = min(room, to_gating)
-            room = max(room, 1e-9)
+            room = max(room, 0.0)
             run = idle_run(self._c, self._mhz[self._index], gated=self.railgated)
         else:
-            self.railgated, self._idle_since = False, self._t
+            self.railgated = False
             run = self._present_phase()[self._index]
             need = self._left * run.time_s * self._time_factor
             if need <= room:
@@ -290,8 +290,10 @@ class Machine:
             else:
                 self._left -= room / (run.time_s * self._time_factor)
         self._spend(run, room)
-        if self._workload is not None and self._left <= 0.0:
-            self._next_phase()
+        if self._workload is not None:
+            self._idle_since = self._t
+            if self._left <= 0.0:
+                self._next_phase()
         if self._t >= self._next_poll - 1e-12:
             self._poll()
 

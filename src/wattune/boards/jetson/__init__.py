@@ -1,0 +1,1 @@
+"""Real Jetson boards, read and written through sysfs; standard library only."""
