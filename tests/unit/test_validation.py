@@ -70,7 +70,7 @@ def test_all_bars_hold(document: dict) -> None:
 def test_the_committed_constants_are_what_the_fit_gives(document: dict) -> None:
     constants = document["calibration"]["jetson-agx-orin-64gb"]["constants"]
     for name, row in constants.items():
-        assert row["refitted"] == pytest.approx(row["value"], rel=2e-3), name
+        assert row["refitted"] == pytest.approx(row["value"], rel=0.01), name
     # What the three curves are known to identify (trials with other priors agree), and what they cannot.
     for name in (
         "voltage_knee_mhz",

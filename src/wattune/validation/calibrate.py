@@ -25,6 +25,8 @@ from wattune.core.stats import mean
 from wattune.validation.source import Source
 
 MAX_EVALUATIONS = 60
+TOLERANCE = 1e-5
+"""Relative change of cost or constants at which the search stops: far below what a curve of single runs can tell."""
 IDLE_C = 35.0
 """Die temperature of an idle board in a room, with the fan of the developer kit."""
 
@@ -186,7 +188,9 @@ def fit(
         return np.array([*out, *(np.asarray(x) / spread)])
 
     first = np.array([math.log(start[n] / centre[n]) if start else 0.0 for n in names])
-    result = least_squares(residuals, first, x_scale=0.1, max_nfev=MAX_EVALUATIONS)
+    result = least_squares(
+        residuals, first, x_scale=0.1, max_nfev=MAX_EVALUATIONS, ftol=TOLERANCE, xtol=TOLERANCE
+    )
     posterior = np.sqrt(np.diag(np.linalg.inv(result.jac.T @ result.jac)))
     return Fit(
         file=board_at(result.x),

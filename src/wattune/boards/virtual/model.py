@@ -184,13 +184,18 @@ def run_phase(
         + cost.launches * c.kernel_clocks / hz
     )
     time_s = _soft_maximum(gpu_s, launch_s, c.launch_overlap_exponent)
-    v2 = voltage_v(c, mhz) ** 2
+    v = voltage_v(c, mhz)
     per_flop = c.energy_per_flop_half_j if half else c.energy_per_flop_fp32_j
     return PhaseRun(
         time_s=time_s,
         busy=gpu_s / time_s,
-        gpu_w=clock_tree_w(c, mhz) + (per_flop * cost.flops + c.energy_per_byte_j * cost.bytes) * v2 / time_s,
-        leak_w=leak_w(c, mhz),
+        gpu_w=v
+        * v
+        * (
+            c.clock_tree_w_per_mhz_v2 * mhz
+            + (per_flop * cost.flops + c.energy_per_byte_j * cost.bytes) / time_s
+        ),
+        leak_w=c.static_w * v / c.voltage_floor_v,
         cpu_w=c.cpu_base_w + c.cpu_launch_w * launch_s / time_s,
         dram_w=c.dram_energy_per_byte_j * dram_bytes / time_s,
     )
