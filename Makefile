@@ -24,7 +24,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup params repro ui check test test-fast test-slow figures bench clean help
+.PHONY: setup params repro ui check test test-fast test-slow fetch-clients figures bench clean help
 
 setup: $(VENV)/.pipeline ## set up .venv for the pipeline; EXTRAS=train,jetson adds more
 	@if [ -n "$(EXTRAS)" ]; then $(PIP) $(TORCH) -e '.[pipeline,$(EXTRAS)]'; fi
@@ -52,8 +52,11 @@ test: check $(VENV)/.test ## everything: checks, all tests, the pipeline twice i
 test-fast: $(VENV)/.dev ## tests that take seconds
 	pytest -q -m 'not slow and not e2e and not server' -p no:cacheprovider -n 2
 
-test-slow: $(VENV)/.test ## soaks and long checks
+test-slow: $(VENV)/.test fetch-clients ## soaks, many kills, foreign clients on the emulated board
 	pytest -m slow -p no:cacheprovider
+
+fetch-clients: $(VENV)/bin/python ## fetch the clients that the slow tests run against the emulated board
+	@sh tests/slow/fetch_clients.sh $(BIN)/python .cache/envs/clients
 
 figures: $(VENV)/.pipeline ## refresh docs/figures and the README's tables from reports/
 	python -m wattune.readme
