@@ -50,7 +50,7 @@ test: check $(VENV)/.test ## everything: checks, all tests, the pipeline twice i
 	pytest -m 'not slow' -p no:cacheprovider
 
 test-fast: $(VENV)/.dev ## tests that take seconds
-	pytest -q -m 'not slow and not e2e and not server' -p no:cacheprovider -n 2
+	pytest -q -m 'not slow and not e2e and not server and not long' -p no:cacheprovider -n 2
 
 test-slow: $(VENV)/.test fetch-clients ## soaks, many kills, foreign clients on the emulated board
 	pytest -m slow -p no:cacheprovider

@@ -496,6 +496,7 @@ def refusal(directory: Path, *args: str, **kwargs: object) -> tuple[int, str]:
     return code, said
 
 
+@pytest.mark.long
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()

@@ -33,6 +33,7 @@ def draw(folder: Path, judgement: Judgement) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
+@pytest.mark.long
 def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
     folder = tmp_path / "figures"
     folder.mkdir()
@@ -59,6 +60,7 @@ def test_without_baseline_and_times(tmp_path: Path) -> None:
     assert "savings.png" not in drawn
 
 
+@pytest.mark.long
 def test_workloads_that_name_no_model(tmp_path: Path) -> None:
     table = rows(**RECORDED, clocks=(306.0, 612.0, 918.0))
     for row in table:

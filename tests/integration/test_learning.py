@@ -229,22 +229,23 @@ def test_bad_tables(case: str, tmp_path: Path) -> None:
 
 
 class TestStages:
+    @pytest.mark.long
     def test_the_gate_refuses_what_was_learnt_on_an_uncalibrated_board(self, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib")
         write(tmp_path / "data/features/features.csv", rows())
+        config = to_config(
+            {
+                "board": {"constants": "board.json"},
+                "train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]},
+            }
+        )
+        train(config, tmp_path)
+        evaluate(config, tmp_path)
         document = json.loads(DEFAULT_CONSTANTS.read_text())
         verdicts = {}
         for status in ("calibrated", "uncalibrated"):
             document["calibration"]["status"] = status
             (tmp_path / "board.json").write_text(json.dumps(document))
-            config = to_config(
-                {
-                    "board": {"constants": "board.json"},
-                    "train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]},
-                }
-            )
-            train(config, tmp_path)
-            evaluate(config, tmp_path)
             gate(config, tmp_path)
             decision = json.loads((tmp_path / "reports/gate/decision.json").read_text())
             verdicts[status] = [rule["passed"] for rule in decision["rules"]]
@@ -252,6 +253,7 @@ class TestStages:
         assert verdicts["calibrated"][-1] is True
         assert verdicts["uncalibrated"] == [*verdicts["calibrated"][:-1], False]
 
+    @pytest.mark.long
     def test_train_evaluate_gate_write_what_the_schemas_say(self, tmp_path: Path) -> None:
         jsonschema = pytest.importorskip("jsonschema")
         pytest.importorskip("matplotlib")

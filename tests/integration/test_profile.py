@@ -143,6 +143,7 @@ run(config(), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [8, pytest.param(80, marks=pytest.mark.slow)])
 def test_killed_anywhere_it_goes_on_where_it_stopped(tmp_path: Path, kills: int) -> None:
     """SIGKILL at random moments: what is finished is never measured again, what is there is always whole."""

@@ -180,6 +180,7 @@ def counting():
     pytest.importorskip("transformers")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("model", ["bert-small", "pythia-31m"])
 def test_recount_agrees_with_the_committed_table(model):

@@ -28,6 +28,8 @@ from wattune.validation.calibrate import (
 from wattune.validation.datafiles import ABSENT
 from wattune.validation.report import bars, compare, errors_pct, families, rounded, validate
 
+pytestmark = pytest.mark.long
+
 ORIN = find_board_file("jetson-agx-orin-64gb")
 SOURCES = published.published_sources()
 by_name = pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.name)

@@ -69,6 +69,7 @@ def test_doubtful_row_is_named_and_left_out():
     assert figures["paper_mean_saving_pct"].value == (13.11,)
 
 
+@pytest.mark.long
 def test_pythia_14m_is_what_counting_gives():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
