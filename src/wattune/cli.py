@@ -364,9 +364,15 @@ def _replay_handler(args: argparse.Namespace) -> int:
 
 
 def _import_handler(args: argparse.Namespace) -> int:
-    from wattune.profiling import importing
+    from wattune.profiling import importing, importing_tegrastats
 
-    return int(importing.run(args))
+    return int((importing if args.kind == "sweep" else importing_tegrastats).run(args))
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from wattune.boards.jetson import doctor
+
+    return doctor.run(args)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -391,13 +397,20 @@ def build_parser() -> argparse.ArgumentParser:
     explain = command("explain", _choose, "the tree and the path taken for a workload, in plain words")
     _add_workload_arguments(explain)
 
-    from wattune.profiling import importing, replay
+    from wattune.boards.jetson import doctor
+    from wattune.profiling import importing, importing_tegrastats, replay
 
+    doctor.add_arguments(
+        command("doctor", _doctor, "what board this is, what works on it, what does not, and what to type")
+    )
     replay.add_arguments(command("replay", _replay_handler, "policies on recorded sweeps"))
     kinds = command("import", _import_handler, "foreign logs and tables into our formats").add_subparsers(
         dest="kind", required=True, metavar="KIND"
     )
     importing.add_arguments(kinds.add_parser("sweep", help="a foreign table into a sweep CSV"))
+    importing_tegrastats.add_arguments(
+        kinds.add_parser("tegrastats", help="a log of tegrastats into a summary and a trace")
+    )
 
     predict = command("predict", _predict, "the virtual board's energy and time per step at every clock")
     which = predict.add_mutually_exclusive_group(required=True)

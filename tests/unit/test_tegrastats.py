@@ -500,12 +500,15 @@ def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
-        command(str(tmp_path / "none.log"))
+        command(str(tmp_path / "none.log"), "-o", str(tmp_path))
     source = tmp_path / "t.log"
     source.write_bytes(log(XAVIER_NX))
     with pytest.raises(InputError, match="--interval-ms 1000"):
         command(str(source), "-o", str(tmp_path / "trace.csv"))
     assert not (tmp_path / "trace.csv").exists()
+    with pytest.raises(InputError, match="is the log itself"):
+        command(str(source), "--interval-ms", "1000", "-o", str(source))
+    assert source.read_bytes() == log(XAVIER_NX)
     (tmp_path / "file").write_text("")
     with pytest.raises(WattuneError, match="could not be written"):
         command(str(source), "--interval-ms", "1000", "-o", str(tmp_path / "file" / "trace.csv"))

@@ -32,8 +32,12 @@ class GpuNode:
 
     @property
     def usable_hz(self) -> tuple[int, ...]:
-        """Clocks of the table within the upper bound found: what may be pinned without defeating the power mode."""
-        return tuple(hz for hz in self.table_hz if hz <= self.max_hz)
+        """Clocks of the table within both bounds found, up to the upper one where the clock is pinned.
+
+        What may be set without defeating the power mode, whose caps the bounds are.
+        """
+        low = 0 if self.min_hz == self.max_hz else self.min_hz
+        return tuple(hz for hz in self.table_hz if low <= hz <= self.max_hz)
 
 
 @dataclass(frozen=True, slots=True)

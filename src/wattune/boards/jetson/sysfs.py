@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import json
 import os
+import select
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from wattune.boards.jetson import filework
+from wattune.boards.jetson.filework import read_file, write_file
 
-MAX_BYTES = 1 << 16
+__all__ = ["Sysfs", "read_file", "write_file"]
+
+MAX_LINKS = 40
+START_TIMEOUT_S = 20.0
+"""For the helper process to come up, on a board that is busy."""
 
 
 class Sysfs:
     """A file tree with ``sys``, ``proc`` and ``etc``.
 
     Files are read with one `read(2)` and written with one `write(2)`, as drivers expect; nothing is created or truncated.
+    Links in a tree elsewhere are followed within it, absolute ones too: nothing outside it is ever read or written.
 
     Args:
         root: where the tree lies; ``/`` is the machine itself.
-        timeout_s: give a read or write up after this time (a deadlocked driver never returns); None waits for ever.
+        timeout_s: give a read or write up after this time (a deadlocked driver never returns); None waits for ever. With a
+            limit the work is done by a helper process, which is left behind where it hangs: a thread of our own would
+            keep us from ending. A write that was given up may still take effect later.
     """
 
     def __init__(self, root: Path = Path("/"), *, timeout_s: float | None = None) -> None:
         self.root, self.timeout_s = root, timeout_s
+        self._helper: _Helper | None = None
+        self._lock = threading.Lock()
 
     @property
     def is_machine(self) -> bool:
         """Whether this is the machine itself and not a tree elsewhere."""
         return self.root == Path("/")
 
+    def within(self, timeout_s: float) -> Sysfs:
+        """The same tree with a time limit."""
+        other = copy.copy(self)
+        other.timeout_s, other._helper, other._lock = timeout_s, None, threading.Lock()
+        return other
+
     def path(self, relative: str) -> Path:
-        """The file's path on this machine, e.g. for ``sys/class/devfreq``."""
-        return self.root / relative.lstrip("/")
+        """The file's path on this machine, e.g. for ``sys/class/devfreq``; in a tree elsewhere with its links followed.
+
+        Raises:
+            OSError: its links are a loop.
+        """
+        if self.is_machine:
+            return self.root / relative.lstrip("/")
+        return self.root / self._followed(relative)
 
     def read(self, relative: str) -> str:
         """A file's text, without the newline or NUL at its end.
@@ -42,7 +69,10 @@ class Sysfs:
         Raises:
             OSError: as the driver gives it; ``TimeoutError`` where it did not return in time.
         """
-        return self._in_time(lambda: read_file(self.path(relative)), relative)
+        path = self.path(relative)
+        if self.timeout_s is None:
+            return read_file(path)
+        return str(self._ask("read", path))
 
     def write(self, relative: str, text: str) -> None:
         """Write a text to a file that is there, newline added.
@@ -50,7 +80,11 @@ class Sysfs:
         Raises:
             OSError: as the driver gives it; ``TimeoutError`` where it did not return in time.
         """
-        self._in_time(lambda: write_file(self.path(relative), text), relative)
+        path = self.path(relative)
+        if self.timeout_s is None:
+            write_file(path, text)
+        else:
+            self._ask("write", path, text)
 
     def names(self, relative: str) -> list[str]:
         """Sorted names in a folder.
@@ -58,57 +92,131 @@ class Sysfs:
         Raises:
             OSError: it is missing, or no folder.
         """
-        return self._in_time(lambda: sorted(os.listdir(self.path(relative))), relative)
+        path = self.path(relative)
+        if self.timeout_s is None:
+            return filework.list_folder(path)
+        return [str(name) for name in self._ask("list", path)]
 
     def exists(self, relative: str) -> bool:
         """Whether something is there."""
-        return self.path(relative).exists()
+        try:
+            return os.path.exists(self.path(relative))  # noqa: PTH110  # unlike pathlib's it never raises
+        except OSError:
+            return False
 
     def real(self, relative: str) -> str:
-        """What a link leads to, as a path in this tree (links in a tree elsewhere may be absolute)."""
-        path = self.path(relative).resolve()
+        """What a link leads to, as a path in this tree (links in a tree elsewhere may be absolute); a loop leads to itself."""
+        if self.is_machine:
+            return os.path.realpath(self.path(relative)).lstrip("/")
         try:
-            return str(path.relative_to(self.root.resolve()))
-        except ValueError:
-            return str(path).lstrip("/")
+            return self._followed(relative)
+        except OSError:
+            return relative.lstrip("/")
 
-    def _in_time(self, call: Callable[[], T], what: str) -> T:
-        if self.timeout_s is None:
-            return call()
-        done: list[T] = []
-        failed: list[BaseException] = []
+    def close(self) -> None:
+        """End the helper process, where there is one."""
+        with self._lock:
+            if self._helper is not None:
+                self._helper.leave()
+                self._helper = None
 
-        def work() -> None:
+    def _followed(self, relative: str) -> str:
+        """The path with all links resolved as if the root were ``/``."""
+        root = str(self.root.absolute())
+        done: list[str] = []
+        left, links = relative.split("/")[::-1], 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                del done[-1:]
+                continue
             try:
-                done.append(call())
-            except BaseException as error:  # noqa: BLE001  # handed to the caller below
-                failed.append(error)
+                target = os.readlink(os.path.join(root, *done, part))  # noqa: PTH115, PTH118  # on the way of every read
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), relative)
+            if target.startswith("/"):
+                done.clear()
+                if target.startswith(f"{root}/"):
+                    target = target[len(root) :]
+            left.extend(target.split("/")[::-1])
+        return "/".join(done)
 
-        thread = threading.Thread(target=work, daemon=True, name=f"sysfs {what}")
-        thread.start()
-        thread.join(self.timeout_s)
-        if failed:
-            raise failed[0]
-        if not done:
-            raise TimeoutError(errno.ETIMEDOUT, f"no answer within {self.timeout_s:g} s", what)
-        return done[0]
+    def _ask(self, operation: str, path: Path, text: str = "") -> Any:
+        assert self.timeout_s is not None
+        with self._lock:
+            if self._helper is None:
+                self._helper = _Helper()
+            try:
+                answer = self._helper.ask([operation, str(path.absolute()), text], self.timeout_s)
+            except (TimeoutError, BrokenPipeError) as error:
+                self._helper.leave()
+                self._helper = None
+                reason = f"no answer within {self.timeout_s:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, reason, str(path)) from error
+        if len(answer) == 2:
+            raise OSError(answer[0], answer[1], str(path))
+        return answer[0]
 
 
-def read_file(path: Path) -> str:
-    """One read of a file. Python's own file objects take EAGAIN, which a powered-off block gives, for something else."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(handle, MAX_BYTES).decode("utf-8", "replace").rstrip("\n\0")
-    finally:
-        os.close(handle)
+class _Helper:
+    """The process that works for a `Sysfs` with a time limit."""
 
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(filework.__file__)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._pending = b""
+        self._line(START_TIMEOUT_S)
 
-def write_file(path: Path, text: str) -> None:
-    """One write to a file that is there."""
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        data = f"{text}\n".encode()
-        if os.write(handle, data) != len(data):
-            raise OSError(errno.EIO, "the write was cut short", str(path))
-    finally:
-        os.close(handle)
+    def ask(self, request: list[str], timeout_s: float) -> list[Any]:
+        """Send a request and wait for its answer.
+
+        Raises:
+            TimeoutError: no answer in time.
+            BrokenPipeError: the helper is gone.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        answer: list[Any] = json.loads(self._line(timeout_s))
+        return answer
+
+    def leave(self) -> None:
+        """End it; one that hangs in the kernel is left behind."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+        try:
+            self._process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            return
+
+    def _line(self, timeout_s: float) -> bytes:
+        assert self._process.stdout is not None
+        handle, until = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        while b"\n" not in self._pending:
+            left_ms = (until - time.monotonic()) * 1e3
+            if left_ms <= 0 or not poll.poll(left_ms):
+                raise TimeoutError
+            data = os.read(handle, filework.MAX_BYTES)
+            if not data:
+                raise BrokenPipeError
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
