@@ -165,7 +165,15 @@ def save(document: dict[str, Any]) -> None:
     write(document)
 
 
+def meter() -> dict[str, Any]:
+    """The meter against other readers on one emulated board: CPU time per sample, error of energy."""
+    from wattune.bench_meter import run
+
+    return run()
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
+    "meter": meter,
 }

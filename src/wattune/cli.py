@@ -369,6 +369,18 @@ def _import_handler(args: argparse.Namespace) -> int:
     return int((importing if args.kind == "sweep" else importing_tegrastats).run(args))
 
 
+def _pin(args: argparse.Namespace) -> int:
+    from wattune.governing import hand
+
+    return hand.run_pin(args)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    from wattune.governing import hand
+
+    return hand.run_restore(args)
+
+
 def _doctor(args: argparse.Namespace) -> int:
     from wattune.boards.jetson import doctor
 
@@ -398,11 +410,14 @@ def build_parser() -> argparse.ArgumentParser:
     _add_workload_arguments(explain)
 
     from wattune.boards.jetson import doctor
+    from wattune.governing import hand
     from wattune.profiling import importing, importing_tegrastats, replay
 
     doctor.add_arguments(
         command("doctor", _doctor, "what board this is, what works on it, what does not, and what to type")
     )
+    hand.add_pin_arguments(command("pin", _pin, "pin the GPU's clock by hand, and put it back"))
+    hand.add_restore_arguments(command("restore", _restore, "put back what a pin that died left behind"))
     replay.add_arguments(command("replay", _replay_handler, "policies on recorded sweeps"))
     kinds = command("import", _import_handler, "foreign logs and tables into our formats").add_subparsers(
         dest="kind", required=True, metavar="KIND"
@@ -465,7 +480,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline", "paper-protocol"))
+    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter"))
     bench.add_argument(
         "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
     )

@@ -838,3 +838,22 @@ def test_a_channel_with_nothing_to_read_has_a_reason(orin: Path) -> None:
         {"X": "its chip gives neither power nor voltage and current"},
     )
     assert discovery.rail_sum_w(findings, None, {}) is None
+
+
+def test_an_answer_that_came_after_an_interruption_is_not_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"{name}\n")
+    sysfs = Sysfs(tmp_path, timeout_s=5.0)
+    assert sysfs.read("a") == "a"
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("wattune.boards.jetson.sysfs.select.poll", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sysfs.read("a")
+    assert sysfs.read("b") == "b"
+    sysfs.close()

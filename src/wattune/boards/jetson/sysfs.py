@@ -159,6 +159,10 @@ class Sysfs:
                 self._helper = None
                 reason = f"no answer within {self.timeout_s:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, reason, str(path)) from error
+            except BaseException:  # interrupted: an answer that is still to come must not be taken for the next one's
+                self._helper.leave()
+                self._helper = None
+                raise
         if len(answer) == 2:
             raise OSError(answer[0], answer[1], str(path))
         return answer[0]
