@@ -6,8 +6,10 @@ The board behind it is a stub without physics; run as a script, this file is the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes.util
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -15,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +26,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wattune.boards.virtual.emulator import fuse, plain, serve, supervisor
+from wattune.boards.virtual.emulator import fuse, plain, serve, supervisor, volatile
 from wattune.boards.virtual.emulator.tree import File, Tree
 from wattune.core.errors import InputError, WattuneError
 from wattune.core.workload import Workload
@@ -141,11 +144,16 @@ class Server:
     """A running server in a process of its own."""
 
     def __init__(
-        self, directory: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+        self,
+        directory: Path,
+        *args: str,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+        program: tuple[str, ...] = (__file__,),
     ):
         self.directory = directory
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, __file__, str(directory), *args],
+            [*prefix, sys.executable, *program, str(directory), *args],
             env={**os.environ, "PYTHONPATH": str(SRC), **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -157,6 +165,11 @@ class Server:
 
     def path(self, name: str) -> Path:
         return self.directory / NODE / name
+
+    @property
+    def private(self) -> list[Path]:
+        """Where the content of its mounted `run` lies."""
+        return list(Path(tempfile.gettempdir()).glob(f"{supervisor.SOURCE}{self.process.pid}-*"))
 
     def status(self) -> dict[str, object]:
         return json.loads((self.directory / "emulator/status.json").read_text())
@@ -484,6 +497,248 @@ def test_a_fault_from_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "n").exists()
 
 
+# --- the volatile folder
+
+LOCK = """
+import fcntl, sys
+handle = open(sys.argv[1], "a")
+try:
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    sys.exit(7)
+"""
+
+
+def lock_elsewhere(path: Path) -> int:
+    """Exit code of another process that locks a file: 7 where somebody has it."""
+    return subprocess.run([sys.executable, "-c", LOCK, path], check=False, timeout=10).returncode
+
+
+def file_life(run: Path) -> None:
+    """What lease files and locks need."""
+    folder = run / "wattune/deep/deeper"
+    folder.mkdir(parents=True)
+    assert [p.name for p in run.iterdir()] == ["wattune"]
+    path, temporary = folder / "lease.json", folder / ".lease.tmp"
+    for text in ("old", "new and longer" * 30_000, "short"):
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        with pytest.raises(FileExistsError):
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with path.open("a+") as before:
+            kept = before.tell()
+            temporary.replace(path)
+            assert os.fstat(before.fileno()).st_size == kept  # who has the old one open keeps it
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(handle)
+        os.close(handle)
+        assert path.read_text() == text
+        assert path.stat().st_size == len(text)
+        assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o640, os.geteuid())
+    with path.open("r+b") as both:
+        both.seek(2)
+        both.write(b"--")
+        both.flush()
+        assert os.pread(both.fileno(), 9, 0) == b"sh--t"
+        both.truncate(3)
+        assert os.fstat(both.fileno()).st_size == 3
+    with path.open("a") as first, path.open("a") as second:
+        for file in (first, second, first):
+            file.write("+")
+            file.flush()
+    assert path.read_text() == "sh-+++"
+    os.truncate(path, 2)
+    path.write_text("anew")
+    assert path.read_text() == "anew"
+    path.chmod(0o600)
+    os.utime(path, ns=(10**18, 10**18 + 7))
+    assert (path.stat().st_mode & 0o777, path.stat().st_mtime_ns) == (0o600, 10**18 + 7)
+    path.touch()
+    assert abs(path.stat().st_mtime - time.time()) < 10
+    assert path.stat().st_atime == pytest.approx(path.stat().st_mtime, abs=1)
+    subprocess.run(["touch", "-m", "-d", "@1000", path], check=True)
+    assert (path.stat().st_mtime, path.stat().st_atime > 10**9) == (1000, True)
+
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert lock_elsewhere(path.with_suffix(".lock")) == 7
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert lock_elsewhere(path.with_suffix(".lock")) == 0
+
+    with pytest.raises(OSError, match="not empty"):
+        folder.rmdir()
+    (folder.parent / "moved").mkdir()
+    folder.rename(folder.parent / "moved/inside")
+    assert sorted(p.name for p in folder.parent.rglob("*")) == ["inside", "lease.json", "lease.lock", "moved"]
+    for name in ("lease.json", "lease.lock"):
+        (folder.parent / "moved/inside" / name).unlink()
+    for name in ("moved/inside", "moved"):
+        (folder.parent / name).rmdir()
+    with pytest.raises(FileNotFoundError):
+        path.read_text()
+    shutil.rmtree(run / "wattune")
+    assert list(run.iterdir()) == []
+
+
+def test_files_live_below_a_mounted_run(mounted: Server) -> None:
+    file_life(mounted.directory / "run")
+    assert [p.name for p in mounted.private] == [mounted.private[0].name]
+    assert mounted.private[0].stat().st_mode & 0o777 == 0o700
+
+
+def test_files_live_below_a_plain_run(folder: Server) -> None:
+    file_life(folder.directory / "run")
+    assert folder.private == []
+
+
+def test_nothing_leads_out_of_a_mounted_run_and_nothing_else_is_writable(
+    mounted: Server, tmp_path: Path
+) -> None:
+    root, run = mounted.directory, mounted.directory / "run"
+    (run / "file").write_text("mine")
+    for command in (
+        f"touch {root}/new",
+        f"mkdir {root}/new",
+        f"ln -s /etc {run}/link",
+        f"ln {run}/file {run}/other",
+        f"mkfifo {run}/fifo",
+        f"rmdir {run}",
+        'python3 -c \'import os; os.rename("../run", "../run2")\'',
+        f'cd {run}; python3 -c \'import os; os.rename("file", "../file")\'',
+        f'cd {run}; python3 -c \'import os; os.rename("../etc/long", "long")\'',
+        f'cd {run}; python3 -c \'import os; os.rename("file", "../etc/long")\'',
+    ):
+        done = shell(f"cd {root}/emulator; {command}", mounted)
+        assert done.returncode != 0, command
+        assert "ermi" in done.stderr, done.stderr
+    assert [p.name for p in run.iterdir()] == ["file"]
+    assert (root / "run/../etc/long").stat().st_size == len("line of text\n") * 20_000
+    # Nor does a link that somebody puts behind it.
+    (tmp_path / "precious").write_text("mine")
+    behind = mounted.private[0] / "run"
+    (behind / "out").symlink_to(tmp_path)
+    (behind / "one").symlink_to(tmp_path / "precious")
+    for path in ("out/precious", "one", "out/new"):
+        with pytest.raises(OSError, match=r"\[Errno"):
+            (run / path).write_text("theirs")
+    with pytest.raises(OSError, match=r"\[Errno"):
+        (run / "one").chmod(0)
+    assert mounted.end(signal.SIGTERM)[0] == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["precious"]
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "precious").stat().st_mode & 0o777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="about root")
+def test_others_may_write_where_they_are_let(library: dict[str, str]) -> None:
+    def nobody(command: str) -> int:
+        who = {"user": 65534, "group": 65534, "extra_groups": []}
+        return subprocess.run(["sh", "-c", command], cwd=run, check=False, **who).returncode  # type: ignore[call-overload]
+
+    with tempfile.TemporaryDirectory() as parent:  # pytest's is closed to others
+        Path(parent).chmod(0o755)
+        with Server(Path(parent) / "m", "--mode", "fuse", env=library) as server:
+            run = server.directory / "run"
+            assert nobody("touch theirs 2>&-") != 0
+            (run / "open").mkdir()
+            (run / "open").chmod(0o777)
+            assert nobody("cd open; umask 027; touch f; mkdir d") == 0
+            found = {p.name: p.stat() for p in (run / "open").iterdir()}
+    assert {name: (s.st_uid, s.st_gid, s.st_mode & 0o777) for name, s in found.items()} == {
+        "f": (65534, 65534, 0o640),
+        "d": (65534, 65534, 0o750),
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_volatile_folder_ends_with_the_server(served: Server, number: signal.Signals) -> None:
+    run = served.directory / "run"
+    (run / "wattune/deep").mkdir(parents=True)
+    (run / "wattune/deep/file").write_text("text")
+    (run / "file").write_text("text")
+    assert len(served.private) == (served.mode == "mode: fuse\n")
+    with (run / "wattune/held").open("w"):  # somebody has one open
+        code, said = served.end(number)
+        assert code == (0 if number == signal.SIGTERM else -number)
+        assert "Left in" not in said
+        assert within(3, lambda: gone(served.directory) and not served.private)
+
+
+def test_the_volatile_folder_of_a_killed_server_is_found_at_the_next_start(served: Server) -> None:
+    (served.directory / "run/wattune").mkdir()
+    (served.directory / "run/wattune/file").write_text("text")
+    (child,) = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    served.end(signal.SIGKILL)
+    assert len(served.private) == (served.mode == "mode: fuse\n")
+    with Server(served.directory, "--mode", served.mode.split()[1]) as again:
+        assert served.private == []
+        assert list((again.directory / "run").iterdir()) == []
+
+
+def test_private_folders_of_others_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("7-a", "7-b", "77-a"):
+        (tmp_path / f"{supervisor.SOURCE}{name}").mkdir()
+    (tmp_path / f"{supervisor.SOURCE}7-link").symlink_to(tmp_path / f"{supervisor.SOURCE}77-a")
+    with supervisor.locked(tmp_path / f"{supervisor.SOURCE}7-b", 0):
+        volatile.remove_left(7)
+    left = sorted(p.name.removeprefix(supervisor.SOURCE) for p in tmp_path.iterdir())
+    assert left == ["7-b", "7-link", "77-a"]
+
+
+@contextlib.contextmanager
+def board(directory: Path, mode: str) -> Iterator[Server]:
+    """A real emulated board."""
+    if mode == "fuse" and (reason := fuse.why_not()) is not None:
+        pytest.skip(reason)
+    program = ("-m", "wattune.cli", "emulate")
+    with Server(directory, "--mode", mode, "--workload", "idle", program=program) as server:
+        assert server.mode == f"mode: {mode}\n"
+        yield server
+
+
+@pytest.mark.parametrize("mode", ["fuse", "dir"])
+def test_a_reboot_empties_the_volatile_folder(tmp_path: Path, mode: str) -> None:
+    with board(tmp_path / "m", mode) as server:
+        run, boot = server.directory / "run", server.directory / "proc/sys/kernel/random/boot_id"
+        (run / "wattune").mkdir()
+        (run / "wattune/lease.json").write_text("text")
+        (run / "file").write_text("text")
+        if mode == "dir":
+            (run / "link").symlink_to(tmp_path)
+        before = boot.read_text()
+        server.command("fault reboot")
+        assert within(2, lambda: list(run.iterdir()) == [] and boot.read_text() != before)
+        assert within(1, lambda: not (run / "wattune").exists())
+        (run / "wattune").mkdir()
+        assert [p.name for p in run.iterdir()] == ["wattune"]
+        assert server.end(signal.SIGTERM)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_keeps_its_state_in_the_mounted_run(tmp_path: Path) -> None:
+    from kills import Lease, Sysfs, node_of  # not for the script that this file is as well
+
+    with board(tmp_path / "m", "fuse") as server:
+        sysfs = Sysfs(server.directory)
+        node = node_of(sysfs)
+        with Lease(sysfs, node, 612) as lease:
+            state_file = lease.state_file
+            assert state_file is not None
+            assert state_file.parent == server.directory / "run/wattune"
+            assert json.loads(state_file.read_text())["saved_max_hz"] == node.max_hz
+            assert lock_elsewhere(state_file.with_suffix(".lock")) == 7
+            assert (server.directory / node.path / "max_freq").read_text() == "612000000\n"
+        assert (server.directory / node.path / "max_freq").read_text() == f"{node.max_hz}\n"
+        assert not state_file.exists()
+        assert server.end(signal.SIGTERM)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- refusals
 
 
@@ -655,6 +910,12 @@ def test_cleaning_never_leaves_the_folder(tmp_path: Path) -> None:
     supervisor.remove_mirror(directory)
     assert (tmp_path / "precious").read_text() == "mine"
     assert [p.name for p in directory.iterdir()] == ["sys"]
+    (directory / "run").symlink_to(tmp_path)
+    (directory / supervisor.MARKER).write_text(json.dumps({"pid": 1, "paths": [], "run": True}))
+    supervisor.remove_mirror(directory)
+    supervisor.empty_folder(directory / "run")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert sorted(p.name for p in directory.iterdir()) == ["run", "sys"]
 
 
 def test_the_folder_taken_away_under_us(folder: Server) -> None:

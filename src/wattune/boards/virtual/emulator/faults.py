@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from wattune.boards.virtual.emulator import supervisor
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ FAULTS = {
     "thermal-cap": "thermal-cap HZ: the cooling device caps the clock",
     "overheat": "overheat DEGREES: the die is that much hotter, until it throttles by itself",
     "power-mode": "power-mode NAME: somebody switches the power mode under us",
-    "reboot": "reboot: new boot id, bounds and counters as after a boot",
+    "reboot": "reboot: new boot id, bounds and counters as after a boot, an empty run folder",
     "overcurrent": "overcurrent [COUNTER]: an over-current event is counted (oc2 where not given)",
     "clear": "clear: all faults off",
 }
@@ -115,6 +116,8 @@ def apply(text: str, machine: Machine, tree: BoardTree) -> None:
             machine.overcurrent(_one_of(argument, list(machine.oc_counts), "counter"))
         elif name == "reboot":
             machine.reboot()
+            if tree.run is not None:
+                supervisor.empty_folder(tree.run)
         else:
             faults.rails.clear()
             faults.hanging.clear()

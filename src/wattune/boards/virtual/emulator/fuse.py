@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
 import itertools
 import os
@@ -20,7 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from wattune.boards.virtual.emulator import supervisor
+from wattune.boards.virtual.emulator import supervisor, volatile
 from wattune.boards.virtual.emulator.tree import Entry, File, Link, Tree
 
 DEVICE = Path("/dev/fuse")
@@ -169,6 +170,12 @@ class Operations:
         """Accepted and forgotten."""
         return 0
 
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        """Nothing waits to be written."""
+        return 0
+
+    fsyncdir = fsync
+
     def create(self, path: str, mode: int, flags: int) -> int:
         """Nobody makes files in sysfs."""
         raise OSError(errno.EACCES, path)
@@ -183,10 +190,52 @@ class Operations:
     mknod = symlink = link = rename = unlink = rmdir = chmod = chown = _not_permitted
 
 
+def _caller() -> tuple[int, int]:
+    uid, gid, _ = _mfusepy().fuse_get_context()
+    return uid, gid
+
+
 def _mode(entry: Entry | None) -> int:
     if entry is None:
         return stat.S_IFDIR | 0o755
     return stat.S_IFLNK | 0o777 if isinstance(entry, Link) else stat.S_IFREG | entry.mode
+
+
+class _WithRun:
+    """Sends what concerns ``run`` to its folder and everything else to the tree.
+
+    Locks are the kernel's: without operations for them they hold among all processes on the mount. A file that is removed while
+    it is open keeps existing, as libfuse has it, under a name that begins with ``.fuse_hidden``.
+    """
+
+    use_ns = True
+    flag_utime_omit_ok = True
+    """For libfuse 2, which otherwise drops a change of one of the times."""
+    SPLIT = (
+        "getattr", "open", "create", "release", "read", "write", "truncate", "fsync", "fsyncdir", "mkdir", "rmdir", "unlink",
+        "chmod", "chown", "utimens",
+    )  # fmt: skip
+    REST = ("init", "readlink", "statfs", "mknod", "symlink", "link")
+
+    def __init__(self, tree: Operations, run: volatile.RunFolder) -> None:
+        self._tree, self._run = tree, run
+        for name in self.SPLIT:
+            setattr(self, name, functools.partial(self._send, name))
+        for name in self.REST:
+            setattr(self, name, getattr(tree, name))
+
+    def _send(self, name: str, *args: Any) -> Any:
+        return getattr(self._run if volatile.below(args[0]) else self._tree, name)(*args)
+
+    def readdir(self, path: str, fh: int) -> Iterator[tuple[str, int, int]]:
+        """Names in a folder; the root has one more."""
+        yield from self._send("readdir", path, fh)
+        if path == "/":
+            yield volatile.NAME, stat.S_IFDIR, 0
+
+    def rename(self, old: str, new: str) -> int:
+        """Within ``run`` only."""
+        return self._send("rename", old, new) if volatile.below(new) else self._tree.rename(new)
 
 
 class Mount:
@@ -199,6 +248,7 @@ class Mount:
         tree: what is served.
         directory: where, resolved.
         lock: see :class:`Operations`.
+        private: a folder to make for the content of the board's volatile folder; None: the mount has none.
 
     Raises:
         OSError: it could not be mounted; the text says why.
@@ -206,8 +256,17 @@ class Mount:
 
     period_s = 0.1
 
-    def __init__(self, tree: Tree, directory: Path, lock: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        directory: Path,
+        lock: AbstractContextManager[Any],
+        *,
+        private: Path | None = None,
+    ) -> None:
         self._operations, self._directory = Operations(tree, lock), directory
+        self._run = None if private is None else volatile.RunFolder(private, _caller)
+        tree.run = None if self._run is None else self._run.path
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._serve, name="fuse", daemon=True)
         # libfuse says on standard error why a mount failed, and nowhere else.
@@ -241,7 +300,7 @@ class Mount:
             options["allow_other"] = True
         try:
             mfusepy.FUSE(
-                self._operations,
+                self._operations if self._run is None else _WithRun(self._operations, self._run),
                 str(self._directory),
                 foreground=True,
                 fsname=f"{supervisor.SOURCE}{os.getpid()}",
@@ -266,5 +325,9 @@ class Mount:
     def close(self) -> None:
         """Unmount; whoever hangs on a file of ours gets EIO."""
         self._operations.stopping.set()
-        supervisor.unmount(self._directory)
-        self._thread.join(timeout=2)
+        try:
+            supervisor.unmount(self._directory)
+            self._thread.join(timeout=2)
+        finally:
+            if self._run is not None:
+                self._run.close(served=self._thread.is_alive())

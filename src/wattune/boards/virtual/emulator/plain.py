@@ -48,6 +48,7 @@ class Mirror:
         directory: where, resolved; empty.
         lock: held while names are looked up.
         refused: told the path and the reason of each write that was put back.
+        run: make the board's volatile folder too, which is everybody's to write in.
 
     Attributes:
         period_s: time between two polls.
@@ -61,12 +62,16 @@ class Mirror:
         directory: Path,
         lock: AbstractContextManager[Any],
         refused: Callable[[str, str], None],
+        *,
+        run: bool = False,
     ) -> None:
         self._tree, self._directory, self._lock, self._refused = tree, directory, lock, refused
         self._copies: dict[str, _Copy] = {}
         self._marked: set[str] = set()
         self._polls = 0
         self._inode = directory.stat().st_ino
+        if run:
+            tree.run = directory / supervisor.RUN
 
     def poll(self) -> None:
         """Take what was written, then bring every file to the present.
@@ -91,9 +96,13 @@ class Mirror:
             entries = self._visible()  # a store may have shown or hidden something
         for path in [path for path in self._copies if path not in entries]:
             self._remove(path)
+        run = self._tree.run
         if not entries.keys() <= self._marked:
             self._marked |= entries.keys()
-            supervisor.write_marker(self._directory, sorted(self._marked))
+            supervisor.write_marker(self._directory, sorted(self._marked), run=run is not None)
+        if run is not None:
+            with suppress(FileExistsError):
+                run.mkdir(mode=0o755)
         for path, entry in entries.items():
             self._bring(path, entry)
         self._polls += 1

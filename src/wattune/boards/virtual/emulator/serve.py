@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wattune.boards.virtual.emulator import fuse, plain, supervisor
+from wattune.boards.virtual.emulator import fuse, plain, supervisor, volatile
 from wattune.boards.virtual.emulator.faults import in_force
 from wattune.boards.virtual.emulator.layout import BoardTree
 from wattune.boards.virtual.emulator.machine import Machine
@@ -109,8 +109,9 @@ def serve(
         control = Control(machine, tree, workloads, faults)
         for text in injected:
             control.obey(f"fault {text}")
-        with supervisor.supervised(where, created=created):
-            served = _open(machine, tree, where, mode, control)
+        private = volatile.private_path()
+        with supervisor.supervised(where, created=created, private=private):
+            served = _open(machine, tree, where, mode, control, private)
             started = time.monotonic()
             try:
                 _keep(machine, served, control, wait_for_signal, directory)
@@ -233,7 +234,7 @@ def _say(text: str) -> None:
 
 
 def _open(
-    machine: Machine, tree: Tree, where: Path, mode: str, control: Control
+    machine: Machine, tree: Tree, where: Path, mode: str, control: Control, private: Path
 ) -> fuse.Mount | plain.Mirror:
     """Serve by FUSE where it is asked for or possible, else by a plain folder."""
     if mode != "dir":
@@ -241,7 +242,7 @@ def _open(
         reason = fuse.why_not()
         if reason is None:
             try:
-                return fuse.Mount(tree, where, machine.lock)
+                return fuse.Mount(tree, where, machine.lock, private=private)
             except OSError as error:
                 reason = error.strerror
         if mode == "fuse":
@@ -253,7 +254,7 @@ def _open(
         _say(f"FUSE is not used: {reason} A plain directory is kept alive instead.")
     control.mode = "dir"
     _say(plain.LIMITS)
-    return plain.Mirror(tree, where, machine.lock, control.refused)
+    return plain.Mirror(tree, where, machine.lock, control.refused, run=True)
 
 
 def _keep(
@@ -390,7 +391,7 @@ def _refuse_mounted(where: Path, directory: Path) -> None:
     if _runs(pid):
         raise _another(directory, pid)
     try:
-        where.stat()
+        os.statvfs(where)  # the kernel asks the server; a stat may come from its cache
     except OSError as error:
         if error.errno != errno.ENOTCONN:
             raise _no_permission(directory, error) from error
@@ -407,6 +408,7 @@ def _refuse_mounted(where: Path, directory: Path) -> None:
             "A folder without a mount was expected.",
             f"Remove it: `umount -l {directory}`.",
         ) from error
+    volatile.remove_left(pid)
 
 
 def _clean_stale(where: Path, directory: Path) -> None:

@@ -26,6 +26,9 @@ SOURCE = "wattune-emulator-"
 MARKER = ".wattune-emulator.json"
 """A plain tree's list of what is ours in the folder, and the server's process id."""
 
+RUN = "run"
+"""The board's volatile folder: others may write there, and what they made ends with it."""
+
 DONE = b"done"
 MNT_FORCE, MNT_DETACH = 1, 2
 
@@ -77,10 +80,10 @@ def unmount(path: Path, patience_s: float = 0.5) -> None:
             time.sleep(0.02)
 
 
-def write_marker(directory: Path, paths: Iterator[str] | list[str]) -> None:
-    """Note what is about to be made in a plain tree, before it is made."""
+def write_marker(directory: Path, paths: Iterator[str] | list[str], *, run: bool = False) -> None:
+    """Note what is about to be made in a plain tree, before it is made; `run`: also a volatile folder."""
     temporary = directory / f"{MARKER}.new"
-    temporary.write_text(json.dumps({"pid": os.getpid(), "paths": list(paths)}))
+    temporary.write_text(json.dumps({"pid": os.getpid(), "paths": list(paths), "run": run}))
     temporary.replace(directory / MARKER)
 
 
@@ -99,8 +102,11 @@ def _marker(directory: Path) -> dict[str, object]:
 
 
 def remove_mirror(directory: Path) -> None:
-    """Remove a plain tree: the files its marker names and the folders that are empty then, nothing else."""
-    paths = _marker(directory).get("paths")
+    """Remove a plain tree: its volatile folder, the files its marker names and the folders that are empty then, nothing else."""
+    marker = _marker(directory)
+    paths = marker.get("paths")
+    if marker.get("run") is True:
+        remove_folder(directory / RUN)
     folders: set[str] = set()
     for path in paths if isinstance(paths, list) else []:
         if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/"):
@@ -118,6 +124,26 @@ def remove_mirror(directory: Path) -> None:
     for name in (f"{MARKER}.new", MARKER):
         with contextlib.suppress(OSError):
             (directory / name).unlink()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with its content, following no links; whoever goes on writing there meanwhile is outrun."""
+    for _ in range(5):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_dir():
+            return
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove a folder's content, following no links."""
+    if folder.is_symlink():
+        return
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -142,12 +168,13 @@ def _try_lock(handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def supervised(directory: Path, *, created: bool) -> Iterator[None]:
+def supervised(directory: Path, *, created: bool, private: Path) -> Iterator[None]:
     """Have a child clean up after us if we are killed while inside.
 
     Args:
         directory: the folder, resolved.
         created: whether the folder itself is ours to remove.
+        private: a folder elsewhere that is ours; it may be missing.
     """
     child = subprocess.Popen(
         [
@@ -158,6 +185,7 @@ def supervised(directory: Path, *, created: bool) -> Iterator[None]:
             str(directory),
             str(os.getpid()),
             "created" if created else "",
+            str(private),
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -172,12 +200,15 @@ def supervised(directory: Path, *, created: bool) -> Iterator[None]:
             child.communicate(DONE, timeout=5)
 
 
-def _supervise(directory: Path, pid: int, *, created: bool) -> None:
+def _supervise(directory: Path, pid: int, *, created: bool, private: Path) -> None:
     if sys.stdin.buffer.read() == DONE:
         return
     source = mount_source(directory)
     if source is not None and server_pid(source) == pid:
-        unmount(directory, patience_s=0)
+        with contextlib.suppress(OSError):
+            unmount(directory, patience_s=0)
+    with contextlib.suppress(FileNotFoundError), locked(private, 1.0):
+        remove_folder(private)
     # The lock is free once all of the server is gone; if not, the next one is already there and does the work itself.
     with locked(directory, 1.0) as free:
         if free and marker_pid(directory) == pid:
@@ -188,4 +219,9 @@ def _supervise(directory: Path, pid: int, *, created: bool) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
-        _supervise(Path(sys.argv[1]), int(sys.argv[2]), created=sys.argv[3] == "created")
+        _supervise(
+            Path(sys.argv[1]),
+            int(sys.argv[2]),
+            created=sys.argv[3] == "created",
+            private=Path(sys.argv[4]),
+        )

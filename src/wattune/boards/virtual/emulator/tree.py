@@ -9,6 +9,7 @@ import errno
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,16 @@ class Tree:
     """Paths (relative, ``sys/class/...``) to files and links; folders follow from them.
 
     Hidden prefixes are absent until shown again: that is how a device node that appears late is played.
+
+    Attributes:
+        run: where the content of the volatile folder ``run`` lies on the disk; set by whoever serves one beside the tree.
     """
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._children: dict[str, dict[str, None]] = {"": {}}
         self._hidden: set[str] = set()
+        self.run: Path | None = None
 
     def add(self, path: str, entry: Entry) -> None:
         """Add a file or link; its folders come into being."""
