@@ -7,6 +7,7 @@ standard library only.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import os
@@ -300,14 +301,24 @@ def _emulated_board(args: argparse.Namespace) -> Any:
     from wattune.boards.virtual.emulator.machine import Machine
     from wattune.workloads.build import build_named
 
-    file = find_board_file(args.board) if args.constants is None else load_board_file(args.constants)
-    layout.check_board(file.soc, file.board, args.jetpack)
+    if args.constants is None:
+        file = find_board_file(args.board or "jetson-agx-orin-64gb")
+    else:
+        file = load_board_file(args.constants)
+        if args.board is not None and args.board.lower() != file.board.lower():
+            raise InputError(
+                f"--board says {args.board}, and {args.constants} describes {file.board}.",
+                "One board was expected.",
+                "Leave --board out, or name that board's file.",
+            )
+    jetpack = args.jetpack or layout.default_jetpack(file.soc)
+    layout.check_board(file.soc, file.board, jetpack)
     if not file.calibrated:
         logging.getLogger("wattune").warning(
             "%s is uncalibrated: no measurement stands behind its numbers.", file.board
         )
     workload = None if args.workload == "idle" else build_named(args.workload)
-    machine = Machine(file, jetpack=args.jetpack, workload=workload, power_mode=args.power_mode)
+    machine = Machine(file, jetpack=jetpack, workload=workload, power_mode=args.power_mode)
     tree = layout.build_tree(machine)
     return machine, tree, build_named, lambda text: faults.apply(text, machine, tree)
 
@@ -488,6 +499,14 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(
@@ -508,6 +527,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("wattune: interrupted.\n")
         return 130
+    except OSError as error:
+        if not _has_working_directory():
+            sys.stderr.write(
+                "wattune: The working directory is gone. `cd` into one that is there, and try again.\n"
+            )
+            return 3
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.write(f"wattune: The answer could not be written: {os.strerror(error.errno)}.\n")
+        return 3
 
 
 if __name__ == "__main__":

@@ -332,6 +332,8 @@ def test_implausible_rows_are_left_out_and_counted(folder):
         (lambda data: gzip.compress(b"workload,model\n"), "lacks the column setting"),
         (lambda data: gzip.compress(gzip.decompress(data).replace(b",2201.6,", b",fast,", 1)), "line 2: cpu"),
         (lambda data: gzip.compress(gzip.decompress(data).replace(b",2201.6,", b",nan,", 1)), "line 2: cpu"),
+        (lambda data: gzip.compress(gzip.decompress(data).replace(b",2201.6,", b",-3,", 1)), "line 2: cpu"),
+        (lambda data: gzip.compress(gzip.decompress(data).replace(b",2201.6,", b",0,", 1)), "line 2: cpu"),
         (lambda data: gzip.compress(gzip.decompress(data) + b"BERT,x\n"), "line 29, has another number"),
         (lambda data: gzip.compress(gzip.decompress(data) + b'"BERT'), "is not a row of a table"),
     ],
@@ -343,6 +345,11 @@ def test_damaged_files(folder, damage, expected):
         data_sources(folder)
     assert str(path) in str(caught.value)
     assert expected in str(caught.value)
+
+
+def test_another_collection_than_the_pages_is_named(folder, caplog):
+    data_sources(folder)
+    assert f"{folder / XAVIER_FILE} is not the collection" in caplog.text
 
 
 def test_a_sweep_that_is_not_there(folder):

@@ -212,7 +212,7 @@ def save(path: Path, record: Record) -> None:
         BoardError: it could not be saved; the old file, where there was one, is untouched.
     """
     document = {"schema_version": SCHEMA_VERSION, **asdict(record)}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")  # the lock is held: nobody else writes it
     try:
         try:
             temporary.unlink(missing_ok=True)

@@ -119,7 +119,8 @@ def main(arguments: Sequence[str]) -> None:
     with contextlib.suppress(OSError):  # it must outlive what the OOM killer chooses
         Path("/proc/self/oom_score_adj").write_text("-1000")
     holder = _Holder(int(pid))
-    os.write(1, READY)
+    with contextlib.suppress(BrokenPipeError):  # the holder died meanwhile: what it left is looked at below
+        os.write(1, READY)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

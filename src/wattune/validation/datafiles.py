@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import logging
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -17,10 +18,12 @@ from pathlib import Path
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Workload
-from wattune.io import read_data
+from wattune.io import file_sha256, read_data
 from wattune.validation import jobs
 from wattune.validation.published import MODULE_RAILS, ORIN
 from wattune.validation.source import Source
+
+log = logging.getLogger(__name__)
 
 ABSENT = "absent"
 XAVIER = "jetson-agx-xavier"
@@ -40,6 +43,13 @@ FAMILIES = {
     "orin_llama8b_power": LLAMA_FILE,
 }
 """Family of sources -> the file it is read from."""
+
+DIGESTS = {
+    XAVIER_FILE: "0aafc597d15357be780fed1114958e8dce81ca3b7e827a15534ee3419e0d4d1b",
+    INFERENCE_FILE: "ecdd7b4352c29a79dba2dd006cdb2effcaba2ece041d1490bf75dbd78924ff12",
+    LLAMA_FILE: "24c9fcefb48c4477a9b04b2e2f8d9f35df24e909a751b54926d00fe653a202a0",
+}
+"""SHA-256 of the collections that the figures of docs/validation.md were made with."""
 
 _BACKWARDS = 1.05
 """A clock that is this much faster than the next higher one was not set when it was measured."""
@@ -79,6 +89,11 @@ def data_sources(folder: Path | None) -> dict[str, list[Source] | str]:
     for name, read in _READERS.items():
         path = Path(folder) / name
         if path.exists():
+            if file_sha256(path) != DIGESTS[name]:
+                log.warning(
+                    "%s is not the collection that docs/validation.md was made with: other figures are to be expected.",
+                    path,
+                )
             found.update(read(_rows(path), path))
     return found
 
@@ -125,8 +140,12 @@ def _number(text: str, name: str, path: Path, line: int) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{path}, line {line}: {name} is '{text}'.", "A number was expected.")
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(
+            f"{path}, line {line}: {name} is '{text}'.",
+            "A number above 0 was expected.",
+            "Fetch the file again.",
+        )
     return value
 
 

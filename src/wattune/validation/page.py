@@ -8,7 +8,7 @@ from typing import Any
 from wattune.core.settings import setting_label
 from wattune.validation.datafiles import ABSENT, FAMILIES
 
-ORIN = "jetson-agx-orin-64gb"
+ORIN, XAVIER = "jetson-agx-orin-64gb", "jetson-agx-xavier"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -131,10 +131,13 @@ def _span(values: Sequence[float]) -> str:
 
 def polling_table(polling: Mapping[str, Any]) -> str:
     """Sensitivity to the demand-driven governor's polling interval."""
-    names = list(next(iter(polling.values())))
+    names = sorted(next(iter(polling.values())))
     return table(
         ["polling interval", *(f"{name}: best saving %" for name in names)],
-        [[f"{ms} ms", *(number(row[name]["saving_pct"]) for name in names)] for ms, row in polling.items()],
+        [
+            [f"{ms} ms", *(number(row[name]["saving_pct"]) for name in names)]
+            for ms, row in sorted(polling.items(), key=lambda item: int(item[0]))
+        ],
     )
 
 
@@ -152,7 +155,15 @@ def parts(document: Mapping[str, Any]) -> dict[str, str]:
         "polling": polling_table(document["polling"]),
     }
     if all(sources[name] != ABSENT for name in larger):
-        made["larger"] = sources_table(sources, larger)
+        xavier = document["calibration"][XAVIER]
+        made["larger"] = "\n\n".join(
+            [
+                sources_table(sources, larger),
+                bars_table(b for b in document["bars"] if _is_larger(b["name"].split(":")[0])),
+                f"Constants of {XAVIER}:",
+                constants_table(xavier),
+            ]
+        )
     return made
 
 

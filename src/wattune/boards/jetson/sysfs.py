@@ -159,7 +159,9 @@ class Sysfs:
                 self._helper = None
                 reason = f"no answer within {self.timeout_s:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, reason, str(path)) from error
-            except BaseException:  # interrupted: an answer that is still to come must not be taken for the next one's
+            except (
+                BaseException
+            ):  # interrupted: an answer that is still to come must not be taken for the next one's
                 self._helper.leave()
                 self._helper = None
                 raise

@@ -344,7 +344,11 @@ def parse_board_file(document: Any, where: str) -> BoardFile:
         power_modes={mode.name: mode for mode in modes},
         document=document,
     )
-    board.mode()
+    if board.mode().gpu_max_hz < board.clocks_hz[0] or any(m.gpu_max_hz < board.clocks_hz[0] for m in modes):
+        raise InputError(
+            f"A power mode in {where} caps the GPU below its lowest clock.",
+            f"gpu_max_hz of at least {board.clocks_hz[0]} was expected.",
+        )
     return board
 
 
@@ -450,7 +454,7 @@ def load_board_file(path: Path) -> BoardFile:
     """
     from wattune.io import read_json, read_text
 
-    what, hint = "The board constants file", "Name a constants file of a modelled board, as in conf/board/."
+    what, hint = "The board constants file", "Name a board's file like those in src/wattune/boards/virtual/."
     if path.suffix.lower() not in (".yaml", ".yml"):
         return parse_board_file(read_json(path, what, hint), str(path))
     try:

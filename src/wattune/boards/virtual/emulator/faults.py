@@ -83,7 +83,7 @@ def apply(text: str, machine: Machine, tree: BoardTree) -> None:
     name, *rest = text.split() or [""]
     if name not in FAULTS:
         raise InputError(
-            f"There is no fault '{name}'.",
+            f"There is no fault '{name[:80]}'.",
             f"One of {', '.join(FAULTS)} was expected.",
             "Type for example `fault rail-eio VDD_GPU_SOC`.",
         )
@@ -91,7 +91,7 @@ def apply(text: str, machine: Machine, tree: BoardTree) -> None:
     takes_none = name in ("reboot", "clear")
     if len(rest) > 1 or bool(argument) == takes_none:
         raise InputError(
-            f"The fault '{text.strip()}' is not complete or has too many words.",
+            f"The fault '{text.strip()[:80]}' is not complete or has too many words.",
             f"Its form is {FAULTS[name].split(':')[0]}.",
             "Type it in that form.",
         )
@@ -129,7 +129,7 @@ def apply(text: str, machine: Machine, tree: BoardTree) -> None:
 def _one_of(word: str, known: list[str], what: str) -> str:
     if word not in known:
         raise InputError(
-            f"'{word}' is no {what} of this board.",
+            f"'{word[:80]}' is no {what} of this board.",
             f"One of {', '.join(known)} was expected.",
             "Type one of these names.",
         )
@@ -143,7 +143,7 @@ def _number(word: str, name: str) -> float:
         value = math.nan
     if not 0 <= value < 1e6:
         raise InputError(
-            f"'{word}' is no usable number for the fault {name}.",
+            f"'{word[:80]}' is no usable number for the fault {name}.",
             "A number from 0 to 1000000 was expected.",
             f"Type for example `fault {name} 20`.",
         )

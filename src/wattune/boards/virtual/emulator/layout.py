@@ -127,6 +127,12 @@ def check_board(soc: str, board: str, jetpack: str) -> None:
         )
 
 
+def default_jetpack(soc: str) -> str:
+    """JetPack 6 where the board has it, else its newest."""
+    known = _SOCS[soc].jetpacks if soc in _SOCS else ()
+    return "6" if "6" in known or not known else known[-1]
+
+
 class BoardTree(Tree):
     """A board's tree, with what the faults need to know of it.
 

@@ -97,9 +97,9 @@ class Mirror:
         for path in [path for path in self._copies if path not in entries]:
             self._remove(path)
         run = self._tree.run
-        if not entries.keys() <= self._marked:
+        if not entries.keys() <= self._marked or not (self._directory / supervisor.MARKER).exists():
             self._marked |= entries.keys()
-            supervisor.write_marker(self._directory, sorted(self._marked), run=run is not None)
+            self._mark()
         if run is not None:
             with suppress(FileExistsError):
                 run.mkdir(mode=0o755)
@@ -109,7 +109,12 @@ class Mirror:
 
     def close(self) -> None:
         """Remove what was made here."""
+        with suppress(OSError):
+            self._mark()  # somebody may have removed it, and it says what is ours
         supervisor.remove_mirror(self._directory)
+
+    def _mark(self) -> None:
+        supervisor.write_marker(self._directory, sorted(self._marked), run=self._tree.run is not None)
 
     def _visible(self) -> dict[str, Entry]:
         with self._lock:

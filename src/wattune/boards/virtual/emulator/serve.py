@@ -30,6 +30,7 @@ LOCK_PATIENCE_S = 1.0
 QUIT_GRACE_S = 0.1
 """The write of `quit` gets its answer before the mount goes."""
 
+LINE_SHOWN = 80
 COMMANDS = "workload NAME|idle, fault NAME ARGS, quit"
 
 Workloads = Callable[[str], Workload | None]
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a mounted file system, a plain folder that is kept alive, or the first where it is possible (default: %(default)s)",
     )
     parser.add_argument("--board", default="jetson-agx-orin-64gb", metavar="ID", help="default: %(default)s")
-    parser.add_argument("--jetpack", default="6", metavar="{5,6,7.2}", help="default: %(default)s")
+    parser.add_argument("--jetpack", metavar="{5,6,7.2}", help="default: 6, or 5 where the board has no 6")
     parser.add_argument(
         "--workload",
         default="bert-base-sst2",
@@ -163,9 +164,15 @@ class Control:
                 self._machine.advance()
                 self._machine.set_workload(workload)
         elif command == "fault" and rest:
+            if self.mode == "dir" and rest.split()[0] == "hang":
+                raise InputError(
+                    "A file of a plain folder cannot hang.",
+                    "A mounted tree was expected.",
+                    "Use `--mode fuse`.",
+                )
             self._apply(rest)
         else:
-            raise InputError(f"'{line.strip()}' is not a command.", f"One of {COMMANDS} was expected.")
+            raise InputError(f"'{_short(line)}' is not a command.", f"One of {COMMANDS} was expected.")
 
     def refused(self, path: str, reason: str) -> None:
         """A write that a plain directory could not refuse was put back."""
@@ -179,6 +186,7 @@ class Control:
                 continue
             try:
                 self.obey(line)
+                self._last_error = None
             except WattuneError as error:
                 self._last_error = str(error)
                 raise OSError(errno.EINVAL, str(error)) from error
@@ -345,6 +353,12 @@ def _claimed(directory: Path) -> Iterator[tuple[Path, bool]]:
         if created:
             with contextlib.suppress(OSError):
                 where.rmdir()
+
+
+def _short(line: str) -> str:
+    """A line as a message can hold it."""
+    text = line.strip()
+    return text if len(text) <= LINE_SHOWN else f"{text[:LINE_SHOWN]}..."
 
 
 def _names(where: Path) -> list[str]:

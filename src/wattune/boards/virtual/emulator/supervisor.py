@@ -14,8 +14,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +198,9 @@ def supervised(directory: Path, *, created: bool, private: Path) -> Iterator[Non
     try:
         yield
     finally:
+        # libfuse leaves SIGPIPE at its default, and a supervisor that was killed would take us with it.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             child.communicate(DONE, timeout=5)
 

@@ -71,7 +71,8 @@ class Tree:
 
     def link(self, path: str, to: str) -> None:
         """Add a link at `path` to `to`, both from the tree's root."""
-        self.add(path, Link(posixpath.relpath(to, posixpath.dirname(path) or ".")))
+        # Both from a root: a relative path would be looked up in the working directory, which may be gone.
+        self.add(path, Link(posixpath.relpath(f"/{to}", f"/{posixpath.dirname(path)}")))
 
     def hide(self, prefix: str) -> None:
         """Make `prefix` and what lies below it absent."""
