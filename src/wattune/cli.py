@@ -386,6 +386,12 @@ def _pin(args: argparse.Namespace) -> int:
     return hand.run_pin(args)
 
 
+def _clockd(args: argparse.Namespace) -> int:
+    from wattune.governing import clockd
+
+    return clockd.run(args)
+
+
 def _restore(args: argparse.Namespace) -> int:
     from wattune.governing import hand
 
@@ -394,8 +400,9 @@ def _restore(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from wattune.boards.jetson import doctor
+    from wattune.governing import client, state
 
-    return doctor.run(args)
+    return doctor.run(args, stale=state.stale, daemon=client.find_daemon)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -421,7 +428,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_workload_arguments(explain)
 
     from wattune.boards.jetson import doctor
-    from wattune.governing import hand
+    from wattune.governing import clockd, hand
     from wattune.profiling import importing, importing_tegrastats, replay
 
     doctor.add_arguments(
@@ -429,6 +436,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     hand.add_pin_arguments(command("pin", _pin, "pin the GPU's clock by hand, and put it back"))
     hand.add_restore_arguments(command("restore", _restore, "put back what a pin that died left behind"))
+    clockd.add_arguments(
+        command("clockd", _clockd, "the clock daemon: pins for the group wattune, and puts back")
+    )
     replay.add_arguments(command("replay", _replay_handler, "policies on recorded sweeps"))
     kinds = command("import", _import_handler, "foreign logs and tables into our formats").add_subparsers(
         dest="kind", required=True, metavar="KIND"

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,13 +245,35 @@ def test_no_clock_within_the_bounds_means_no_pin(tmp_path: Path) -> None:
     assert "no clock of its table" in said
 
 
-def test_a_pin_left_behind_is_said(document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = pytest.importorskip("wattune.governing.state")
-    monkeypatch.setattr(state, "stale", lambda _: ["pinned at 408 MHz by process 7"])
-    found = document(trees.golden("F1", tmp_path / "t"))
+def test_a_pin_left_behind_is_said(tmp_path: Path) -> None:
+    findings = discover(Sysfs(trees.golden("F1", tmp_path / "t")))
+    found = doctor.report(findings, stale=lambda _: ["pinned at 408 MHz by process 7"])
     assert [
         p for p in found["problems"] if "pinned at 408 MHz by process 7" in p and "`wattune restore`" in p
     ]
+    assert doctor.report(findings)["problems"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_who_may_not_write_may_pin_through_the_daemon(tmp_path: Path) -> None:
+    root = trees.golden("F1", tmp_path / "t")
+    findings = discover(Sysfs(root))
+    assert findings.gpu is not None
+    table = findings.gpu.table_hz
+    read_only = replace(
+        findings, gpu=replace(findings.gpu, table_hz=table, read_only="writes there can hang")
+    )
+    for looked_at, expected in ((findings, True), (read_only, False)):
+        socket = tmp_path / "clockd.sock"
+        found = doctor.report(looked_at, daemon=lambda _: socket)
+        assert found["gpu"]["can_pin"] is expected
+    for bound in ("min_freq", "max_freq"):
+        (root / findings.gpu.path / bound).unlink()
+    assert doctor.report(findings)["gpu"]["can_pin"] is False
+    through = doctor.report(findings, daemon=lambda _: socket)
+    assert through["gpu"]["can_pin"] is True
+    assert any(str(socket) in warning for warning in through["warnings"])
+    assert through["problems"] == []
 
 
 # --- emulated boards ----------------------------------------------------------------------------------------------------

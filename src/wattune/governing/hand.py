@@ -20,6 +20,7 @@ from wattune.core.errors import BoardError, InputError
 from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.governing import state
 from wattune.governing.bounds import Bounds, read_bounds, read_number, refusal
+from wattune.governing.client import open_lease
 from wattune.governing.lease import Lease, match_clock
 
 log = logging.getLogger("wattune")
@@ -64,7 +65,9 @@ def run_pin(args: argparse.Namespace) -> int:
     findings = discover(sysfs, retry_s=RETRY_S)
     node = _gpu(findings)
     match_clock(mhz, node.table_hz, 0)  # a clock that is none is said before anything about the board's state
-    lease = Lease(findings.sysfs, node, mhz, cooling=findings.cooling or None, throttled_ok=args.throttled_ok)
+    lease = open_lease(
+        findings.sysfs, node, mhz, cooling=findings.cooling or None, throttled_ok=args.throttled_ok
+    )
     try:
         with _stop() as stopped, lease:
             _show(lease, findings, detach=args.detach, as_json=args.json)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import errno
 import getpass
-import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from wattune.boards.jetson import discovery
@@ -29,15 +30,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(
+    args: argparse.Namespace,
+    *,
+    stale: Callable[[Sysfs], Iterable[object]] | None = None,
+    daemon: Callable[[Sysfs], Path | None] | None = None,
+) -> int:
     """Look and print; returns 0 wherever it could look, on any machine.
+
+    Args:
+        args: as :func:`add_arguments` declares them.
+        stale: pins that no run minds any more, each a phrase; not looked for where None.
+        daemon: the socket of a clock daemon that pins for those who may not; not looked for where None.
 
     Raises:
         InputError: the root is no folder.
     """
     sysfs = sysfs_of(args)
     findings = discovery.discover(sysfs, retry_s=LATE_NODE_S)
-    document = report(findings)
+    document = report(findings, stale=stale, daemon=daemon)
     findings.sysfs.close()
     sysfs.close()
     sys.stdout.write(
@@ -109,24 +120,16 @@ def _user() -> str:
         return f"uid {os.geteuid()}"
 
 
-def stale_leases(sysfs: Sysfs) -> list[str]:
-    """Sentences about pins left behind by a run that was killed."""
-    try:
-        state = importlib.import_module("wattune.governing.state")
-    except ImportError:
-        return []
-    left = state.stale(sysfs)
-    return [
-        f"A pin is in force that no run minds any more ({item}). It was to be undone when its run ended. Type `wattune restore`."
-        for item in left
-    ]
-
-
 # --- the document -----------------------------------------------------------------------------------------------------
 
 
-def report(findings: Findings) -> dict[str, Any]:
-    """What ``--json`` prints: the shape scripts rely on, and more keys behind it."""
+def report(
+    findings: Findings,
+    *,
+    stale: Callable[[Sysfs], Iterable[object]] | None = None,
+    daemon: Callable[[Sysfs], Path | None] | None = None,
+) -> dict[str, Any]:
+    """What ``--json`` prints: the shape scripts rely on, and more keys behind it. Arguments as for :func:`run`."""
     sysfs, gpu = findings.sysfs, findings.gpu
     rails_w, reasons = discovery.read_rails_w(findings)
     errors = dict(findings.errors)
@@ -137,6 +140,12 @@ def report(findings: Findings) -> dict[str, Any]:
     node: dict[str, Any] | None = None
     if gpu is not None:
         refusal = why_not_pinned(sysfs, gpu)
+        through = daemon(sysfs) if refusal is not None and not gpu.read_only and daemon is not None else None
+        if through is not None:
+            warnings.append(
+                f"You may not write the clock yourself; the clock daemon at {through} pins it for you."
+            )
+            refusal = None
         load = discovery.gpu_load_pct(findings)
         if refusal is not None:
             problems.append(refusal)
@@ -156,7 +165,10 @@ def report(findings: Findings) -> dict[str, Any]:
             "can_pin": refusal is None,
             "util_pct": load,
         }
-    problems += stale_leases(sysfs)
+    problems += [
+        f"A pin is in force that no run minds any more ({item}). It was to be undone when its run ended. Type `wattune restore`."
+        for item in (stale(sysfs) if stale is not None else ())
+    ]
     mode = findings.power_mode
     return {
         "board": findings.board,
