@@ -19,6 +19,8 @@ PARTS = ("train", "held_out")
 PRECISIONS = ("fp32", "fp16", "bf16")
 GATE_MODES = ("off", "dry_run", "enforce")
 OBJECTIVES = ("energy",)
+BOARDS = ("virtual", "recorded", "jetson")
+LOADS = ("command", "external", "emulated")
 METERS = ("steady", "whole-log")
 BASELINES = ("verified", "left-pinned")
 
@@ -35,15 +37,88 @@ def _one_of(section: str, name: str, value: str, allowed: tuple[str, ...]) -> No
 
 
 @dataclass
+class LoadConf:
+    """What a real board runs while it is measured (part of group ``board``; docs/measuring.md).
+
+    Attributes:
+        kind: ``command`` (a command line, started here), ``external`` (a loop that somebody runs already) or ``emulated``
+            (what `wattune emulate` runs by itself).
+        command: with ``{model}``, ``{task}``, ``{batch_size}``, ``{precision}``, ``{max_length}``, ``{seed}`` and
+            ``{steps_file}`` where those go.
+        steps_file: where an external loop counts its steps.
+    """
+
+    kind: str = "command"
+    command: str = ""
+    steps_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _one_of("board.load", "kind", self.kind, LOADS)
+
+
+@dataclass
+class LiveConf:
+    """How a real board is measured (part of group ``board``).
+
+    Attributes:
+        hz: samples of the meter per second.
+        warmup_steps: steps between a change of the clock and the window.
+        min_window_s: shortest window; it goes on over more steps than `sweep.steps` where those take less.
+        start_temp_c: a setting is begun at or below this temperature, where the board gets there; 0: begun at once.
+        cool_down_s: how long that is waited for.
+        max_temp_c: a board that is hotter before anything runs is not measured.
+        start_s: how long the load may take to its first step; `stall_s` how long between any two.
+        stall_s: see `start_s`.
+        idle_s: length of the window in which the idle board is measured before the load is started; 0: not at all.
+        attempts: how often a window that cannot be used is taken before its setting is given up.
+        free_memory_mb: memory that must be free before the load is started.
+    """
+
+    hz: float = 5.0
+    warmup_steps: int = 3
+    min_window_s: float = 10.0
+    start_temp_c: float = 50.0
+    cool_down_s: float = 120.0
+    max_temp_c: float = 80.0
+    start_s: float = 600.0
+    stall_s: float = 120.0
+    idle_s: float = 5.0
+    attempts: int = 3
+    free_memory_mb: int = 1024
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _positive(
+            "board.live",
+            hz=self.hz,
+            min_window_s=self.min_window_s,
+            max_temp_c=self.max_temp_c,
+            start_s=self.start_s,
+            stall_s=self.stall_s,
+            attempts=self.attempts,
+        )
+        for name in ("warmup_steps", "start_temp_c", "cool_down_s", "idle_s", "free_memory_mb"):
+            if getattr(self, name) < 0:
+                raise InputError(
+                    f"board.live.{name} is {getattr(self, name)}.", "A value of at least 0 was expected."
+                )
+
+
+@dataclass
 class BoardConf:
     """Which board measures (group ``board``).
 
     Attributes:
-        kind: ``virtual`` (a modelled board) or ``recorded`` (a sweep file).
-        id: board id; for ``recorded`` may stay empty where the data hold one board only.
+        kind: ``virtual`` (a modelled board), ``recorded`` (a sweep file) or ``jetson`` (a real board, or an emulated one's tree).
+        id: board id; for ``recorded`` may stay empty where the data hold one board only, for ``jetson`` to take the one found.
         constants: file of the modelled board, relative to the repository root.
-        power_mode: power mode of the modelled board; empty for its default.
+        power_mode: power mode of the modelled board; empty for its default. For ``jetson`` the one that must be found; empty
+            for any.
         data: sweep file of the recorded board, relative to the repository root.
+        root: for ``jetson``: the tree with ``sys`` and ``proc``; empty for WATTUNE_ROOT, else the machine itself.
+        load: what a real board runs.
+        live: how a real board is measured.
     """
 
     kind: str = "virtual"
@@ -51,10 +126,13 @@ class BoardConf:
     constants: str = "src/wattune/boards/virtual/jetson-agx-orin-64gb.json"
     power_mode: str = ""
     data: str = "data/recorded/sweep.csv"
+    root: str = ""
+    load: LoadConf = field(default_factory=LoadConf)
+    live: LiveConf = field(default_factory=LiveConf)
 
     def __post_init__(self) -> None:
         """Check values."""
-        _one_of("board", "kind", self.kind, ("virtual", "recorded"))
+        _one_of("board", "kind", self.kind, BOARDS)
 
 
 @dataclass

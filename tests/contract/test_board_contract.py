@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from trees import emulated_machine
 from wattune.boards.base import Board
+from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.recorded import RecordedBoard
 from wattune.boards.virtual.board import VirtualBoard
+from wattune.boards.virtual.emulator import fuse, serve
 from wattune.boards.virtual.whole_log import LogParts, WholeLogBoard
 from wattune.core.errors import InputError
 from wattune.core.measurement import PROVENANCES, Measurement
 from wattune.core.settings import MAXN, Setting
 from wattune.core.workload import LengthBin, PhaseCost, StepCost, Workload
+from wattune.profiling.jetson import JetsonBoard
+from wattune.profiling.load import EmulatedLoad
+from wattune.workloads.build import build_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +33,16 @@ class Case:
         workload: a workload the board knows.
         settings: settings the board can answer for that workload.
         repeats: repeats it can answer, from 0.
+        tolerance: how far two measurements of the same may lie apart: what runs live never takes the same time twice.
+        close: takes away what was set up for it.
     """
 
     make: Callable[[], Board]
     workload: Workload
     settings: tuple[Setting, ...]
     repeats: int
+    tolerance: float = 0.0
+    close: Callable[[], None] = lambda: None
 
 
 def _virtual(_: Path) -> Case:
@@ -62,17 +72,50 @@ def _recorded(folder: Path) -> Case:
     return Case(lambda: RecordedBoard(path), _virtual(folder).workload, (306.0, 612.0, 1300.5, MAXN), 2)
 
 
+def _jetson(folder: Path) -> Case:
+    """A real board as the code sees it: an emulated one, mounted, in real time."""
+    if (why := fuse.why_not()) is not None:
+        pytest.skip(why)
+    pytest.importorskip("omegaconf")
+    from wattune.config import LiveConf
+
+    root = folder.resolve() / "board"
+    root.mkdir()
+    machine, tree = emulated_machine()
+    machine.filter_samples = 64
+    serve.Control(machine, tree, build_named, lambda _: None)
+    mount = fuse.Mount(tree, root, machine.lock)
+    rules = LiveConf(hz=20.0, warmup_steps=1, min_window_s=0.8, start_temp_c=0.0)
+    return Case(
+        lambda: JetsonBoard(Sysfs(root), EmulatedLoad(root), rules),
+        build_named("bert-small-sst2"),
+        (612.0, MAXN),
+        1,
+        tolerance=0.2,
+        close=mount.close,
+    )
+
+
 FACTORIES: dict[str, Callable[[Path], Case]] = {
     "virtual": _virtual,
     "whole log": _whole_log,
     "recorded": _recorded,
+    "jetson": _jetson,
 }
 """Kind of board -> what builds its case in a temporary folder."""
 
 
-@pytest.fixture(params=list(FACTORIES))
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    return FACTORIES[request.param](tmp_path)
+LIVE = ("jetson",)
+"""Boards on which something really runs: these take seconds."""
+
+
+@pytest.fixture(params=[pytest.param(k, marks=[pytest.mark.long] if k in LIVE else []) for k in FACTORIES])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+    case = FACTORIES[request.param](tmp_path)
+    try:
+        yield case
+    finally:
+        case.close()
 
 
 def measure(case: Case, setting: Setting, repeat: int = 0) -> Measurement:
@@ -93,7 +136,13 @@ def test_two_boards_built_alike_agree(case: Case) -> None:
     first, second = case.make(), case.make()
     assert first.info == second.info
     for setting in case.settings:
-        assert measure(case, setting) == measure(case, setting)
+        one, other = measure(case, setting), measure(case, setting)
+        if not case.tolerance:
+            assert one == other
+            continue
+        assert (one.setting, one.repeat) == (other.setting, other.repeat)
+        assert one.energy_j == pytest.approx(other.energy_j, rel=case.tolerance)
+        assert one.time_s == pytest.approx(other.time_s, rel=case.tolerance)
 
 
 def test_every_setting_yields_a_sound_measurement(case: Case) -> None:

@@ -51,12 +51,7 @@ def emulated(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def status(folder: Path) -> dict:
-    for _ in range(50):
-        try:
-            return json.loads((folder / "emulator/status.json").read_text())
-        except ValueError:
-            time.sleep(0.02)
-    raise AssertionError
+    return json.loads((folder / "emulator/status.json").read_text())
 
 
 def no_traceback(text: str) -> None:

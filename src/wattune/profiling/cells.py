@@ -52,6 +52,7 @@ class Cell:
         features: what is known of the workload.
         repeats: measurements, by number.
         noise_free: what a perfect measurement would say; None on all but modelled boards.
+        certificates: of every repeat what it rests on, in their order; empty on boards that are not measured live.
     """
 
     fingerprint: str
@@ -64,6 +65,7 @@ class Cell:
     features: Mapping[str, FeatureValue]
     repeats: tuple[Measurement, ...]
     noise_free: Measurement | None
+    certificates: tuple[Mapping[str, Any], ...] = ()
 
 
 def cell_name(setting: Setting) -> str:
@@ -125,6 +127,7 @@ def write_cell(path: Path, cell: Cell) -> None:
         "features": dict(cell.features),
         "repeats": [plain(m) for m in cell.repeats],
         "noise_free": None if cell.noise_free is None else plain(cell.noise_free),
+        **({"certificates": [dict(c) for c in cell.certificates]} if cell.certificates else {}),
     }
     write_json(path, document)
 
@@ -151,12 +154,18 @@ def parse_cell(text: str | bytes) -> Cell:
         raise ValueError("'repeats' or 'features' is missing")
     clean: Setting = MAXN if setting == MAXN else float(setting)  # type: ignore[arg-type]  # checked above
     noise_free = document.get("noise_free")
+    certificates = document.get("certificates", [])
+    if not isinstance(certificates, list) or not all(isinstance(c, dict) for c in certificates):
+        raise ValueError("'certificates' is not a list of objects")
+    if certificates and len(certificates) != len(repeats):
+        raise ValueError(f"there are {len(certificates)} certificates for {len(repeats)} repeats")
     return Cell(
         **{key: document[key] for key in _TEXT_KEYS},
         setting=clean,
         features=features,
         repeats=tuple(_measurement(entry, clean) for entry in repeats),
         noise_free=None if noise_free is None else _measurement(noise_free, clean),
+        certificates=tuple(certificates),
     )
 
 

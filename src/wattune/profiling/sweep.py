@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from wattune.boards.base import Board
-from wattune.core.settings import MAXN, Setting
+from wattune.core.errors import BoardError
+from wattune.core.measurement import Measurement
+from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.core.workload import Workload
 from wattune.io import clear_os_errors
 from wattune.profiling.cells import (
@@ -27,6 +31,33 @@ _log = logging.getLogger(__name__)
 
 Progress = Callable[[Setting, str], None]
 """Called per setting with what happened: ``kept``, ``taken back`` or ``measured``."""
+
+
+class SettingFailedError(BoardError):
+    """No window at a setting could be used. Others may still be measured; the board itself is all right."""
+
+
+@runtime_checkable
+class LiveBoard(Board, Protocol):
+    """A board on which something really runs: it must be prepared, and the order of settings matters."""
+
+    def order(self, workload: Workload, settings: Sequence[Setting], seed: int) -> list[Setting]:
+        """The settings in the order in which to measure them."""
+
+    def session(
+        self, workload: Workload, settings: Sequence[Setting], protocol: SweepProtocol, folder: Path
+    ) -> AbstractContextManager[object]:
+        """Check that the board is fit, have the load run, and end it afterwards.
+
+        Args:
+            workload: what will be measured.
+            settings: at which settings, in order.
+            protocol: repeats, steps and seed.
+            folder: where the cells will be written.
+        """
+
+    def last_certificate(self) -> Mapping[str, Any]:
+        """What the last measurement rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +92,8 @@ def sweep(
 
     Cells of another protocol, and damaged ones, are moved to ``superseded/<workload>/...`` and taken back when
     their protocol returns. Each cell is written as soon as it is measured, atomically: an interrupted sweep goes
-    on at the setting where it stopped.
+    on at the setting where it stopped. On a live board settings are measured in random order; one of which no window could be
+    used leaves no cell (there is never a number for it): the others are measured, then the sweep fails and names it.
 
     Args:
         board: where to measure.
@@ -79,35 +111,65 @@ def sweep(
     """
     table = board.info.table
     settings = [s if isinstance(s, str) else table.match(s) for s in settings]
+    if isinstance(board, LiveBoard):
+        settings = board.order(workload, settings, protocol.seed)
     wanted = {cell_name(s): fingerprint(board.info, workload, s, protocol) for s in settings}
     aside = superseded / workload.id
     set_aside = _clear(folder, wanted, aside)
     kept: list[Setting] = []
     back: list[Setting] = []
     measured: list[Setting] = []
+    failed: dict[Setting, SettingFailedError] = {}
     features = workload_features(workload, part)
-    for setting in settings:
-        name = cell_name(setting)
-        path, earlier = folder / name, aside / wanted[name][:12] / name
-        if path.exists():
-            done, what = kept, "kept"
-        elif _readable(earlier, wanted[name]) is not None:
-            with clear_os_errors(path):
-                folder.mkdir(parents=True, exist_ok=True)
-                earlier.replace(path)
-                _remove_empty(earlier.parent, superseded)
-            done, what = back, "taken back"
-        else:
-            cell = measure_cell(board, workload, setting, protocol, part=part, mark=wanted[name])
-            write_cell(path, cell)
-            done, what = measured, "measured"
-        cell_now = _readable(path, wanted[name])
-        assert cell_now is not None  # just checked, moved or written
-        if dict(cell_now.features) != features:  # e.g. moved from training to held-out: not measured anew
-            write_cell(path, replace(cell_now, features=features))
-        done.append(setting)
-        if progress is not None:
-            progress(setting, what)
+
+    def earlier_of(name: str) -> Path:
+        return aside / wanted[name][:12] / name
+
+    missing = [
+        setting
+        for setting in settings
+        if not (folder / (name := cell_name(setting))).exists()
+        and _readable(earlier_of(name), wanted[name]) is None
+    ]
+    with ExitStack() as stack:
+        if missing and isinstance(board, LiveBoard):
+            stack.enter_context(board.session(workload, missing, protocol, folder))
+        for setting in settings:
+            name = cell_name(setting)
+            path, earlier = folder / name, earlier_of(name)
+            if path.exists():
+                done, what = kept, "kept"
+            elif _readable(earlier, wanted[name]) is not None:
+                with clear_os_errors(path):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    earlier.replace(path)
+                    _remove_empty(earlier.parent, superseded)
+                done, what = back, "taken back"
+            else:
+                try:
+                    cell = measure_cell(board, workload, setting, protocol, part=part, mark=wanted[name])
+                except SettingFailedError as error:
+                    _log.warning("%s", error)
+                    failed[setting] = error
+                    continue
+                write_cell(path, cell)
+                done, what = measured, "measured"
+            cell_now = _readable(path, wanted[name])
+            assert cell_now is not None  # just checked, moved or written
+            if dict(cell_now.features) != features:  # e.g. moved from training to held-out: not measured anew
+                write_cell(path, replace(cell_now, features=features))
+            done.append(setting)
+            if progress is not None:
+                progress(setting, what)
+    if failed:
+        first = next(iter(failed.values()))
+        names = ", ".join(setting_label(setting) for setting in failed)
+        raise BoardError(
+            f"Workload '{workload.id}' could not be measured at {names}: {first.what}",
+            first.expected,
+            f"{first.hint} Run the same command again: the {len(kept) + len(back) + len(measured)} settings that were"
+            " measured are kept.",
+        )
     return SweepResult(tuple(kept), tuple(back), tuple(measured), tuple(set_aside))
 
 
@@ -130,10 +192,14 @@ def measure_cell(
         part: ``train`` or ``held_out``.
         mark: fingerprint of the protocol; empty for a cell that is not kept.
     """
-    repeats = tuple(
-        board.measure(workload, setting, repeat=repeat, steps=protocol.steps, seed=protocol.seed)
-        for repeat in range(protocol.repeats)
-    )
+    repeats: list[Measurement] = []
+    certificates: list[Mapping[str, Any]] = []
+    for repeat in range(protocol.repeats):
+        repeats.append(
+            board.measure(workload, setting, repeat=repeat, steps=protocol.steps, seed=protocol.seed)
+        )
+        if isinstance(board, LiveBoard):
+            certificates.append(board.last_certificate())
     info = board.info
     return Cell(
         fingerprint=mark,
@@ -144,8 +210,9 @@ def measure_cell(
         workload=workload.id,
         setting=setting,
         features=workload_features(workload, part),
-        repeats=repeats,
+        repeats=tuple(repeats),
         noise_free=board.noise_free(workload, setting),
+        certificates=tuple(certificates),
     )
 
 

@@ -6,6 +6,7 @@ It runs once per workload, so it imports no more than it needs.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -34,8 +35,11 @@ def board_of(config: Config, root: Path = Path()) -> Board:
 
     Raises:
         InputError: a recorded board, which cannot be swept, or constants of another board.
+        BoardError: a real board that is not there, or not fit to be measured.
     """
     conf = config.board
+    if conf.kind == "jetson":
+        return _jetson(config, root)
     if conf.kind != "virtual":
         raise InputError(
             f"A {conf.kind} board cannot be swept.",
@@ -58,6 +62,45 @@ def board_of(config: Config, root: Path = Path()) -> Board:
     return board
 
 
+def _jetson(config: Config, root: Path) -> Board:
+    """A real board, or an emulated one's tree."""
+    from wattune.boards.jetson.root import VARIABLE
+    from wattune.boards.jetson.sysfs import Sysfs
+    from wattune.governing.client import open_lease
+    from wattune.profiling.jetson import JetsonBoard
+    from wattune.profiling.load import CommandLoad, EmulatedLoad, ExternalLoad, Load
+
+    conf = config.board
+    if config.sweep.meter != "steady":
+        raise InputError(
+            f"sweep.meter is {config.sweep.meter} on a real board.",
+            "`steady` was expected: the whole-log way is modelled only.",
+            "Remove sweep.meter, or use experiment paper-protocol.",
+        )
+    given = conf.root or os.environ.get(VARIABLE) or "/"
+    tree = Path(os.path.abspath(root / given))  # noqa: PTH100  # links in its own path stay as typed
+    if not tree.is_dir():
+        raise InputError(
+            f"The tree {given} is not a folder.",
+            "A folder with sys/ and proc/ in it was expected (board.root or WATTUNE_ROOT).",
+            "Make one with `wattune emulate DIR`, or leave both away for this machine.",
+        )
+    load: Load
+    if conf.load.kind == "external":
+        steps_file = root / conf.load.steps_file if conf.load.steps_file else tree / "run/wattune/steps"
+        load = ExternalLoad(steps_file)
+    elif conf.load.kind == "emulated":
+        load = EmulatedLoad(tree)
+    else:
+        load = CommandLoad(
+            conf.load.command,
+            lambda workload: {"max_length": config.workloads[workload.id].max_length},
+        )
+    return JetsonBoard(
+        Sysfs(tree), load, conf.live, board_id=conf.id, power_mode=conf.power_mode, open_lease=open_lease
+    )
+
+
 def log_parts(conf: WorkloadConf) -> LogParts:
     """What the log of a run of this workload holds beside training."""
     task = find_task(conf.task)
@@ -73,7 +116,14 @@ def settings_of(config: Config, board: Board) -> list[Setting]:
     """
     table = board.info.table
     wanted = sweep_settings(config.sweep.clocks_mhz, table, config.sweep.maxn)
-    settings = [s if isinstance(s, str) else table.match(s) for s in wanted]
+    try:
+        settings = [s if isinstance(s, str) else table.match(s) for s in wanted]
+    except InputError as error:
+        raise InputError(
+            f"sweep.clocks_mhz does not fit {board.info.id} in the power mode {board.info.power_mode}: {error.what}",
+            error.expected,
+            "Take all clocks of the board: `make params ARGS='sweep=all_clocks ...'`, or correct conf/sweep/.",
+        ) from error
     if len(set(settings)) != len(settings):
         raise InputError(f"sweep.clocks_mhz names a clock twice: {config.sweep.clocks_mhz}.")
     return settings

@@ -1,0 +1,54 @@
+"""How far a sweep is: the estimate is corrected, a terminal gets a bar, everything else plain lines."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from wattune.profiling.progress import Countdown, duration_text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_estimate_is_corrected_by_what_windows_take(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    stream = io.StringIO()
+    count = Countdown(4, 10.0, 25.0, stream=stream, clock=lambda: now[0])
+    assert (count.left_s, count.left_j) == (40.0, 1000.0)
+    with caplog.at_level(logging.INFO, "wattune"):
+        now[0] += 20
+        count.window("612 MHz, repeat 1", 12.0)
+        assert (count.left_s, count.left_j) == (60.0, 720.0)
+        now[0] += 40
+        count.window("612 MHz, repeat 2", None)
+        assert count.left_s == 60.0
+        count.window("maxn", 14.0)
+        count.window("maxn", 14.0)
+    assert count.left_s == 0.0
+    assert "[1/4] 612 MHz, repeat 1; about 60 s and 0.7 kJ left." in caplog.messages
+    assert caplog.messages[-1] == "[4/4] maxn; done in 60 s."
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_gets_a_bar(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Terminal()
+    count = Countdown(2, 10.0, 25.0, stream=stream)
+    count.window("a", 1.0)
+    assert "[############............] 1/2 a; about" in stream.getvalue()
+    assert "\n" not in stream.getvalue()
+    count.window("b", 1.0)
+    assert stream.getvalue().endswith("\n")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89, "89 s"), (120, "2 min"), (7140, "119 min"), (12000, "3 h 20 min")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
