@@ -263,8 +263,8 @@ def test_who_may_not_write_may_pin_through_the_daemon(tmp_path: Path) -> None:
     read_only = replace(
         findings, gpu=replace(findings.gpu, table_hz=table, read_only="writes there can hang")
     )
+    socket = tmp_path / "clockd.sock"
     for looked_at, expected in ((findings, True), (read_only, False)):
-        socket = tmp_path / "clockd.sock"
         found = doctor.report(looked_at, daemon=lambda _: socket)
         assert found["gpu"]["can_pin"] is expected
     for bound in ("min_freq", "max_freq"):

@@ -63,7 +63,8 @@ def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> str:
                 ]
             )
     header = [
-        "source", "used for", "n", "mean error %", "max error %", "left out: max %", "optimum MHz: model / measured", "regret %", "level %",
+        "source", "used for", "n", "mean error %", "max error %", "left out: max %", "optimum MHz: model / measured",
+        "regret %", "level %",
     ]  # fmt: skip
     return table(header, rows)
 
