@@ -62,7 +62,8 @@ class RegretSpace:
 class RegretModel:
     """A regret tree fitted on workloads.
 
-    A setting that a workload was not measured at counts as its nearest measured clock. Missing features are filled as
+    A setting that a workload was not measured at counts as its nearest measured clock. Among near-ties MAXN comes last: it
+    is no clock, and a leaf holds it only where it is clearly best (elsewhere declining keeps it). Missing features are filled as
     :class:`Encoder` says, and the governor's answer names them.
 
     Args:
@@ -73,7 +74,7 @@ class RegretModel:
 
     def __init__(self, rows: Sequence[WorkloadRows], space: RegretSpace, candidate: RegretCandidate) -> None:
         self.encoder = Encoder(rows, space.features)
-        settings = shared_settings(rows)
+        settings = sorted(shared_settings(rows), key=lambda s: -1.0 if isinstance(s, str) else s)
         energy = [[row.measured.energy_j(row.nearest(s)) for s in settings] for row in rows]
         self.tree = RegretTree(
             max_leaves=space.max_leaves,

@@ -64,11 +64,11 @@ class RegretNode:
 
 
 def between(low: float, high: float) -> float:
-    """The shortest decimal from `low` (included) to `high` (excluded) found near their middle."""
-    middle = low + (high - low) / 2.0
+    """The shortest decimal in the middle half of the gap from `low` to `high`; it separates the two."""
+    middle, reach = low + (high - low) / 2.0, (high - low) / 4.0
     for digits in range(1, 18):
         short = float(f"{middle:.{digits}g}")
-        if low <= short < high:
+        if abs(short - middle) <= reach and low <= short < high:
             return short
     return low
 
