@@ -124,7 +124,7 @@ def text(document: dict[str, Any]) -> str:
     own = document["mlg_regret"]
     lines += [
         "",
-        f"mlg-regret: {own['leaves']} leaves, declined {own['declined']} of {document['n_workloads']}",
+        f"mlg-regret: leaves {own['leaves']}, declined {own['declined']} of {document['n_workloads']}",
     ]
     for kind, figures in own["left_out"].items():
         lines.append(

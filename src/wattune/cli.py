@@ -159,6 +159,8 @@ def _choose(args: argparse.Namespace) -> int:
                 "in_range": decision.in_range,
                 "out_of_range": list(decision.out_of_range),
                 "abstained": decision.abstained,
+                "reason": decision.reason,
+                "saving_interval_pct": decision.saving_interval_pct,
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
