@@ -27,7 +27,13 @@ def leaf(setting: float | str) -> Leaf:
 
 
 DOCUMENT_TREE = Tree(
-    [Split("family", None, "bert", 1, 2), leaf(510.0), Split("layers", 7.0, None, 3, 4), leaf(1300.5), leaf(MAXN)]
+    [
+        Split("family", None, "bert", 1, 2),
+        leaf(510.0),
+        Split("layers", 7.0, None, 3, 4),
+        leaf(1300.5),
+        leaf(MAXN),
+    ]
 )
 ARGUMENTS: dict[str, Any] = {
     "board": "jetson-agx-orin-64gb", "power_mode": "MAXN", "provenance": "simulated", "objective": "energy", "policy": "mlg",
@@ -69,7 +75,10 @@ def test_a_governor_that_may_decline() -> None:
     governor = parse_governor(
         canonical_json(
             governor_document(
-                **{**ARGUMENTS, "tree": Tree([*DOCUMENT_TREE.nodes[:1], risky, DOCUMENT_TREE.nodes[2], sure, leaf(MAXN)])},
+                **{
+                    **ARGUMENTS,
+                    "tree": Tree([*DOCUMENT_TREE.nodes[:1], risky, DOCUMENT_TREE.nodes[2], sure, leaf(MAXN)]),
+                },
                 abstain_beyond=2.0,
             )
         )
