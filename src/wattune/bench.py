@@ -143,6 +143,10 @@ def text_of(name: str, document: dict[str, Any]) -> str:
         from wattune.paper_protocol import table_text
 
         return table_text(document)
+    if name == "policies":
+        from wattune.bench_policies import text
+
+        return text(document)
     return "\n".join(f"{key:<28} {value}" for key, value in document.items())
 
 
@@ -172,8 +176,16 @@ def meter() -> dict[str, Any]:
     return run()
 
 
+def policies() -> dict[str, Any]:
+    """The policies on the held-out workloads of the feature table, against each other and against their bars."""
+    from wattune.bench_policies import run
+
+    return run()
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
     "meter": meter,
+    "policies": policies,
 }

@@ -159,6 +159,8 @@ def _choose(args: argparse.Namespace) -> int:
                 "in_range": decision.in_range,
                 "out_of_range": list(decision.out_of_range),
                 "abstained": decision.abstained,
+                "reason": decision.reason,
+                "saving_interval_pct": decision.saving_interval_pct,
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
@@ -175,6 +177,8 @@ def _choose(args: argparse.Namespace) -> int:
 
 
 def _expectation(governor: Any, decision: Any) -> str:
+    if decision.abstained:
+        return "Nothing is changed, so nothing is saved or lost."
     if decision.expected_saving_pct is None:
         return "Saving against MAXN: unknown (the training data have no MAXN baseline)."
     slowdown = decision.expected_slowdown_pct
@@ -186,6 +190,8 @@ def _expectation(governor: Any, decision: Any) -> str:
 
 
 def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
+    if decision.abstained:
+        _out(f"Declined, the clocks are left alone: {decision.reason}.")
     if not decision.in_range:
         _out(f"Outside what the governor was trained on: {', '.join(decision.out_of_range)}.")
     if assumed:
@@ -501,7 +507,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter"))
+    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter", "policies"))
     bench.add_argument(
         "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
     )

@@ -222,6 +222,59 @@ class FeaturesConf:
 
 
 @dataclass
+class RegretConf:
+    """The tree that learns from energy loss (part of group ``train``).
+
+    Attributes:
+        features: features the tree may use.
+        max_leaves: most leaves, up to 8.
+        min_samples_leaf: candidates.
+        prune_pct: candidates: mean loss, percent, that every leaf must pay for.
+        tolerance_pct: loss, percent, up to which a faster clock is taken instead of the best one.
+        leaf: what a leaf minimises, the ``mean`` or the ``worst`` loss of its rows.
+        conformal_level: share of new workloads that a leaf's interval promises to hold.
+        abstain: leave MAXN untouched where a loss is possible or the workload is too far from what was trained on.
+        abstain_beyond: factor outside the training range from which on it is too far.
+    """
+
+    features: List[str] = field(default_factory=lambda: list(PAPER_FEATURES))  # noqa: UP006
+    max_leaves: int = 8
+    min_samples_leaf: List[int] = field(default_factory=lambda: [1, 2, 3])  # noqa: UP006
+    prune_pct: List[float] = field(default_factory=lambda: [0.0, 0.02, 0.05, 0.1])  # noqa: UP006
+    tolerance_pct: float = 0.5
+    leaf: str = "mean"
+    conformal_level: float = 0.9
+    abstain: bool = True
+    abstain_beyond: float = 1.5
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        for name in self.features:
+            _one_of("train.regret", "features", name, tuple(FEATURES))
+        _one_of("train.regret", "leaf", self.leaf, ("mean", "worst"))
+        if not self.features or not self.min_samples_leaf or min(self.min_samples_leaf) < 1:
+            raise InputError(
+                f"train.regret.features is {self.features}, min_samples_leaf {self.min_samples_leaf}.",
+                "At least one feature, and a list of whole numbers of at least 1, were expected.",
+            )
+        if not self.prune_pct or min(self.prune_pct) < 0 or self.tolerance_pct < 0:
+            raise InputError(
+                f"train.regret.prune_pct is {self.prune_pct}, tolerance_pct {self.tolerance_pct}.",
+                "Percentages of at least 0 were expected.",
+            )
+        if not 1 <= self.max_leaves <= 8:
+            raise InputError(f"train.regret.max_leaves is {self.max_leaves}.", "1 to 8 was expected.")
+        _conformal("train.regret", self.conformal_level, self.abstain_beyond)
+
+
+def _conformal(section: str, level: float, beyond: float) -> None:
+    if not 0 < level < 1:
+        raise InputError(f"{section}.conformal_level is {level}.", "A share between 0 and 1 was expected.")
+    if not 1 <= beyond < float("inf"):
+        raise InputError(f"{section}.abstain_beyond is {beyond}.", "A factor of at least 1 was expected.")
+
+
+@dataclass
 class TrainConf:
     """The label tree and its search (group ``train``).
 
@@ -231,6 +284,8 @@ class TrainConf:
         min_samples_leaf: candidates.
         criterion: candidates, scikit-learn names.
         seed: scikit-learn's random_state.
+        abstain: as for the regret tree; its level and factor are used.
+        regret: the tree that learns from energy loss.
     """
 
     features: List[str] = field(default_factory=lambda: list(PAPER_FEATURES))  # noqa: UP006
@@ -238,6 +293,8 @@ class TrainConf:
     min_samples_leaf: List[int] = field(default_factory=lambda: [1, 2, 3])  # noqa: UP006
     criterion: List[str] = field(default_factory=lambda: ["gini", "entropy"])  # noqa: UP006
     seed: int = 0
+    abstain: bool = False
+    regret: RegretConf = field(default_factory=RegretConf)
 
     def __post_init__(self) -> None:
         """Check values."""

@@ -269,17 +269,18 @@ class TestStages:
         gate(config, tmp_path)
         read = {
             "governor": "models/governor.json",
+            "regret": "models/governor-regret.json",
             "metrics": "reports/evaluate/metrics.json",
             "decision": "reports/gate/decision.json",
         }
         before = {}
         for name, path in read.items():
             before[path] = (tmp_path / path).read_bytes()
-            jsonschema.validate(json.loads(before[path]), schema(name))
+            jsonschema.validate(json.loads(before[path]), schema(name.replace("regret", "governor")))
         with (tmp_path / "reports/evaluate/policies.csv").open() as file:
             table = list(csv.DictReader(file))
-        assert {r["policy"] for r in table} == {"maxn", "ffg", "published", "mlg", "oracle"}
-        assert len(table) == 5 * 54
+        assert {r["policy"] for r in table} == {"maxn", "ffg", "published", "mlg", "mlg-regret", "oracle"}
+        assert len(table) == 6 * 54
         pictures = {p: p.read_bytes() for p in sorted((tmp_path / "reports/evaluate/figures").glob("*.png"))}
         assert len(pictures) == 12
         train(config, tmp_path)

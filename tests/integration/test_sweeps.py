@@ -147,7 +147,13 @@ class TestReplay:
         }
 
     @pytest.mark.parametrize(
-        ("policy", "says"), [("probe", "does not exist yet"), ("fastest", "no policy"), ("mlg", "--governor")]
+        ("policy", "says"),
+        [
+            ("probe", "does not exist yet"),
+            ("fastest", "no policy"),
+            ("mlg", "--governor"),
+            ("mlg-regret", "--governor"),
+        ],
     )
     def test_policies_that_cannot_answer(
         self, policy: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -170,6 +176,25 @@ class TestReplay:
         argv = ["replay", str(sweep_file(tmp_path, GOOD)), "--governor", str(tmp_path / "governor.json")]
         assert main(argv) == 2
         assert "for board 'nano', the sweep holds 'orin'" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("policy", ["mlg", "mlg-regret"])
+    def test_a_governor_goes_under_its_own_policy(
+        self, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from wattune.core.governor import canonical_json, governor_document
+        from wattune.core.tree import Leaf, Tree
+
+        tree = Tree([Leaf(612.0, 2, None, None, (1.0,), (None,))])
+        document = governor_document(
+            board="orin", power_mode="MAXN", provenance="recorded", objective="energy", policy=policy, rails="x",
+            baseline=None, settings=(612.0,), features=(), tree=tree, training={},
+        )  # fmt: skip
+        (tmp_path / "governor.json").write_text(canonical_json(document))
+        argv = [str(sweep_file(tmp_path, GOOD)), "--governor", str(tmp_path / "governor.json")]
+        assert {r["chosen_mhz"] for r in self.ask(capsys, *argv)} == {612.0}
+        other = {"mlg": "mlg-regret", "mlg-regret": "mlg"}[policy]
+        assert main(["replay", *argv, "--policy", other]) == 2
+        assert f"of policy '{policy}', not '{other}'" in capsys.readouterr().err
 
     def test_maxn_chosen_is_written_as_maxn(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = sweep_file(tmp_path, GOOD[:4])

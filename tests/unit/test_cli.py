@@ -82,6 +82,25 @@ def test_features_from_a_file_and_flags_over_them(
     assert ask(capsys, "choose", *given, "--seq-len", "99")["in_range"] is False
 
 
+def test_a_governor_that_declines_says_why(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(governor.read_text()) | {"abstain": {"beyond": 1.5}}
+    for node, interval in zip(document["nodes"][1:], ([-2.0, 9.0], [15.0, 25.0]), strict=True):
+        node["saving_interval_pct"] = interval
+    document["digest"] = document_digest(document)
+    governor.write_text(canonical_json(document))
+    risky = ["--model", "pythia-31m", "--task", "mnli", "--governor", str(governor)]
+    answer = ask(capsys, "choose", *risky)
+    assert (answer["mhz"], answer["abstained"], answer["expected_saving_pct"]) == ("maxn", True, 0.0)
+    assert answer["saving_interval_pct"] == [-2.0, 9.0]
+    assert "-2.0 and 9.0 %, a loss included" in answer["reason"]
+    assert main(["choose", *risky]) == 0
+    assert "Declined, the clocks are left alone: its saving may lie" in capsys.readouterr().out
+    sure = ask(capsys, "choose", "--model", "bert-base", "--task", "mnli", "--governor", str(governor))
+    assert (sure["mhz"], sure["abstained"], sure["reason"]) == (816.0, False, "")
+    far = ask(capsys, "choose", "--model", "bert-base", "--seq-len", "90", "--governor", str(governor))
+    assert far["reason"] == "too far outside the training range: seq_len"
+
+
 def test_explain_prints_the_tree_and_the_path(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--model", "pythia-31m", "--task", "cola", "--governor", str(governor)]) == 0
     out = capsys.readouterr().out

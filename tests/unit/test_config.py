@@ -56,6 +56,12 @@ BAD = {
     "unknown part": (["workloads.bert-base-sst2.part=test"], "held_out"),
     "no repeats": (["sweep.repeats=0"], "above 0"),
     "unknown feature": (["train.features=[depth]"], "layers"),
+    "too many leaves": (["train.regret.max_leaves=9"], "1 to 8"),
+    "unknown leaf rule": (["train.regret.leaf=median"], "worst"),
+    "a level of 1": (["train.regret.conformal_level=1.0"], "between 0 and 1"),
+    "declining inside the range": (["train.regret.abstain_beyond=0.5"], "at least 1"),
+    "a negative price": (["train.regret.prune_pct=[-0.1]"], "at least 0"),
+    "a feature of no tree": (["train.regret.features=[depth]"], "layers"),
     "unknown gate mode": (["gate.mode=on"], "enforce"),
     "unknown objective": (["objective.name=speed"], "energy"),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,16 +26,26 @@ def leaf(setting: float | str) -> Leaf:
     return Leaf(setting, 3, 10.0, (5.0, 15.0), (0.9, 0.95, 1.0), (1.3, 1.1, 1.0))  # type: ignore[arg-type]
 
 
-DOCUMENT = governor_document(
-    board="jetson-agx-orin-64gb", power_mode="MAXN", provenance="simulated", objective="energy", policy="mlg",
-    rails="gpu_cpu", baseline=MAXN, settings=(510.0, 1300.5, MAXN),
-    features=(
+DOCUMENT_TREE = Tree(
+    [
+        Split("family", None, "bert", 1, 2),
+        leaf(510.0),
+        Split("layers", 7.0, None, 3, 4),
+        leaf(1300.5),
+        leaf(MAXN),
+    ]
+)
+ARGUMENTS: dict[str, Any] = {
+    "board": "jetson-agx-orin-64gb", "power_mode": "MAXN", "provenance": "simulated", "objective": "energy", "policy": "mlg",
+    "rails": "gpu_cpu", "baseline": MAXN, "settings": (510.0, 1300.5, MAXN),
+    "features": (
         FeatureRange("family", "", "category", None, None, ("bert", "gpt-neox"), "bert"),
         FeatureRange("layers", "layers", "number", 4.0, 24.0, (), 12.0),
     ),
-    tree=Tree([Split("family", None, "bert", 1, 2), leaf(510.0), Split("layers", 7.0, None, 3, 4), leaf(1300.5), leaf(MAXN)]),
-    training={"n_workloads": 9},
-)  # fmt: skip
+    "tree": DOCUMENT_TREE,
+    "training": {"n_workloads": 9},
+}  # fmt: skip
+DOCUMENT = governor_document(**ARGUMENTS)
 TEXT = canonical_json(DOCUMENT)
 
 
@@ -54,6 +66,33 @@ def test_decisions_and_ranges() -> None:
     unknown = governor.decide({"family": "llama", "layers": 30.0})
     assert unknown.out_of_range == ("family", "layers")
     assert governor.decide({}).assumed == {"family": "bert", "layers": 12.0}
+
+
+def test_a_governor_that_may_decline() -> None:
+    """A leaf that may lose, one that cannot, and one that leaves MAXN untouched anyway."""
+    risky = replace(leaf(510.0), saving_interval_pct=(-0.1, 12.0), regret_bound_pct=3.0)
+    sure = replace(leaf(1300.5), saving_interval_pct=(0.0, 12.0))
+    governor = parse_governor(
+        canonical_json(
+            governor_document(
+                **{
+                    **ARGUMENTS,
+                    "tree": Tree([*DOCUMENT_TREE.nodes[:1], risky, DOCUMENT_TREE.nodes[2], sure, leaf(MAXN)]),
+                },
+                abstain_beyond=2.0,
+            )
+        )
+    )
+    assert governor.tree.leaves[0] == risky
+    declined = governor.decide({"family": "bert", "layers": 12.0})
+    assert (declined.setting, declined.abstained, declined.in_range) == (MAXN, True, True)
+    assert "-0.1 and 12.0 %, a loss included" in declined.reason
+    assert (declined.expected_saving_pct, declined.expected_slowdown_pct) == (0.0, 0.0)
+    assert governor.decide({"family": "gpt-neox", "layers": 4.0}).setting == 1300.5
+    assert governor.decide({"family": "gpt-neox", "layers": 2.0}).setting == 1300.5  # 4 / 2
+    assert governor.decide({"family": "gpt-neox", "layers": 1.9}).reason.endswith(": layers")
+    kept = governor.decide({"family": "gpt-neox", "layers": 99.0})
+    assert (kept.setting, kept.abstained) == (MAXN, False)
 
 
 def refuse(change, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -92,6 +131,12 @@ def refuse(change, says: str) -> None:  # type: ignore[no-untyped-def]
         (lambda d: d.update(fallback_hz=510000000), "fallback"),
         (lambda d: d.update(baseline="best"), "baseline"),
         (lambda d: d.pop("board"), "'board'"),
+        (lambda d: d.update(abstain={"beyond": 0.9}), "less than 1"),
+        (lambda d: d.update(abstain=None), "abstention"),
+        (lambda d: d.update(abstain={}), "abstention"),
+        (lambda d: d["nodes"][1].update(saving_interval_pct=[1.0]), "saving_interval_pct"),
+        (lambda d: d["nodes"][1].update(saving_interval_pct=["a", 1.0]), "saving"),
+        (lambda d: d["nodes"][1].update(regret_bound_pct="much"), "regret_bound_pct"),
     ],
 )
 def test_refused_even_with_a_matching_digest(change, says: str) -> None:  # type: ignore[no-untyped-def]

@@ -9,6 +9,10 @@ Format (``schema_version`` 1; JSON schema in ``wattune/schemas/governor.schema.j
                {"setting_hz", "n", "expected_saving_pct", "saving_range_pct", "rel_energy", "rel_time"}],
      "training": {"fingerprint", "n_workloads", "hyper_parameters", ...}, "fallback_hz": "maxn"}
 
+Optional: a leaf's ``saving_interval_pct`` ([lo, hi] or null) and ``regret_bound_pct``, and at the top
+``"abstain": {"beyond": 1.5}``. A governor with the latter leaves MAXN untouched where a leaf's interval of the saving is
+unknown or includes a loss, and where a feature lies outside its training range by more than that factor.
+
 `rel_energy` and `rel_time` hold one entry per element of `settings_hz`: the mean over the leaf's training workloads,
 relative to the baseline (``maxn`` where it was measured, else the least energy and its time).
 """
@@ -23,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wattune.core.errors import IntegrityError
-from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.features import FEATURES, Features, FeatureValue
 from wattune.core.measurement import PROVENANCES
 from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz, setting_label
 from wattune.core.tree import Leaf, Node, Split, Tree
@@ -71,6 +75,14 @@ class FeatureRange:
             return False
         return self.low <= float(value) <= self.high
 
+    def near(self, value: FeatureValue, beyond: float) -> bool:
+        """Whether `value` lies inside the training range or outside by no more than the factor `beyond`."""
+        if self.covers(value):
+            return True
+        if self.kind == "category" or self.low is None or self.high is None or value is None:
+            return False
+        return self.low / beyond <= float(value) <= self.high * beyond
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -85,6 +97,8 @@ class Decision:
         out_of_range: names of the features that do not.
         abstained: the governor declined and `setting` is the safe default.
         assumed: feature -> value, for those nobody gave.
+        reason: why it declined, one clause; empty where it did not.
+        saving_interval_pct: the leaf's interval of the saving; None where unknown.
     """
 
     setting: Setting
@@ -95,6 +109,8 @@ class Decision:
     out_of_range: tuple[str, ...]
     abstained: bool
     assumed: dict[str, FeatureValue] = field(default_factory=dict)
+    reason: str = ""
+    saving_interval_pct: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +120,7 @@ class Governor:
     Attributes:
         settings: the settings its leaves may name, pinned clocks in MHz ascending, ``maxn`` last where measured.
         document: the JSON document it was read from.
+        abstain_beyond: factor outside a training range at which it declines; None where it never declines.
     """
 
     board: str
@@ -117,6 +134,7 @@ class Governor:
     tree: Tree
     digest: str
     document: Mapping[str, Any]
+    abstain_beyond: float | None = None
 
     @property
     def table(self) -> FrequencyTable:
@@ -146,20 +164,53 @@ class Governor:
         leaf, path = self.tree.walk(full)
         outside = tuple(f.name for f in self.features if not f.covers(full[f.name]))
         clock = setting_label(leaf.setting) + ("" if isinstance(leaf.setting, str) else " MHz")
+        rule = f"{' and '.join(path) if path else 'always'} -> {clock}"
+        reason = self._reason_to_abstain(full, leaf)
+        if reason:
+            known = 0.0 if self.baseline == MAXN else None
+            return Decision(
+                setting=MAXN,
+                rule=f"{rule}, declined: {reason}",
+                expected_saving_pct=known,
+                expected_slowdown_pct=known,
+                in_range=not outside,
+                out_of_range=outside,
+                abstained=True,
+                assumed=assumed,
+                reason=reason,
+                saving_interval_pct=leaf.saving_interval_pct,
+            )
         slowdown = None
         if self.baseline == MAXN:
             rel_time = leaf.rel_time[self.settings.index(leaf.setting)]
             slowdown = None if rel_time is None else 100.0 * (rel_time - 1.0)
         return Decision(
             setting=leaf.setting,
-            rule=f"{' and '.join(path) if path else 'always'} -> {clock}",
+            rule=rule,
             expected_saving_pct=leaf.expected_saving_pct,
             expected_slowdown_pct=slowdown,
             in_range=not outside,
             out_of_range=outside,
             abstained=False,
             assumed=assumed,
+            saving_interval_pct=leaf.saving_interval_pct,
         )
+
+    def _reason_to_abstain(self, full: Features, leaf: Leaf) -> str:
+        """Why MAXN is better left untouched; empty where the leaf's setting may be taken."""
+        if self.abstain_beyond is None or leaf.setting == MAXN:
+            return ""
+        far = [f.name for f in self.features if not f.near(full[f.name], self.abstain_beyond)]
+        if far:
+            return f"too far outside the training range: {', '.join(far)}"
+        if self.baseline != MAXN:
+            return ""  # without a baseline no saving is known, and none is promised
+        if leaf.saving_interval_pct is None:
+            return "how far its saving spreads is unknown"
+        low, high = leaf.saving_interval_pct
+        if low < 0.0:
+            return f"its saving may lie between {low:.1f} and {high:.1f} %, a loss included"
+        return ""
 
 
 def _bad(what: str) -> IntegrityError:
@@ -252,6 +303,9 @@ def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting
     span = entry.get("saving_range_pct")
     if span is not None and not (isinstance(span, list) and len(span) == 2):
         raise _bad("'saving_range_pct' of a leaf is broken")
+    interval = entry.get("saving_interval_pct")
+    if interval is not None and not (isinstance(interval, list) and len(interval) == 2):
+        raise _bad("'saving_interval_pct' of a leaf is broken")
     n = entry.get("n")
     if type(n) is not int or n < 1:
         raise _bad("a leaf has no training workloads")
@@ -262,7 +316,21 @@ def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting
         saving_range_pct=None if span is None else (_number(span[0], "saving"), _number(span[1], "saving")),
         rel_energy=curves[0],
         rel_time=curves[1],
+        saving_interval_pct=None
+        if interval is None
+        else (_number(interval[0], "saving"), _number(interval[1], "saving")),
+        regret_bound_pct=_optional(entry.get("regret_bound_pct"), "regret_bound_pct"),
     )
+
+
+def _abstain_beyond(document: Mapping[str, Any]) -> float | None:
+    if "abstain" not in document:
+        return None
+    rule = document["abstain"]
+    beyond = _number(rule.get("beyond") if isinstance(rule, dict) else rule, "'beyond' of its abstention")
+    if beyond < 1.0:
+        raise _bad(f"it abstains beyond {beyond:g} times the training range, less than 1")
+    return beyond
 
 
 def parse_governor(text: str | bytes) -> Governor:
@@ -319,6 +387,7 @@ def parse_governor(text: str | bytes) -> Governor:
         tree=Tree(nodes),
         digest=digest,
         document=document,
+        abstain_beyond=_abstain_beyond(document),
     )
 
 
@@ -335,6 +404,7 @@ def governor_document(
     features: tuple[FeatureRange, ...],
     tree: Tree,
     training: Mapping[str, Any],
+    abstain_beyond: float | None = None,
 ) -> dict[str, Any]:
     """The JSON document of a governor, digest included; inverse of :func:`parse_governor`."""
 
@@ -363,6 +433,16 @@ def governor_document(
             "saving_range_pct": None if n.saving_range_pct is None else list(n.saving_range_pct),
             "rel_energy": list(n.rel_energy),
             "rel_time": list(n.rel_time),
+            **spread(n),
+        }
+
+    def spread(leaf: Leaf) -> dict[str, Any]:
+        if leaf.saving_interval_pct is None and leaf.regret_bound_pct is None:
+            return {}  # a governor without spreads keeps its bytes
+        interval = leaf.saving_interval_pct
+        return {
+            "saving_interval_pct": None if interval is None else list(interval),
+            "regret_bound_pct": leaf.regret_bound_pct,
         }
 
     document: dict[str, Any] = {
@@ -379,6 +459,7 @@ def governor_document(
         "nodes": [node(n) for n in tree.nodes],
         "training": dict(training),
         "fallback_hz": MAXN,
+        **({} if abstain_beyond is None else {"abstain": {"beyond": abstain_beyond}}),
     }
     document["digest"] = document_digest(document)
     return document

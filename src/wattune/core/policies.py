@@ -1,6 +1,6 @@
 """Policies: rules that pick a setting for a workload from its features.
 
-`maxn`, `ffg`, `published`, `mlg` and `oracle` are here; `mlg-regret`, `curve` and `probe` (docs/decisions.md) take
+`maxn`, `ffg`, `published`, `oracle` and every governor file (`mlg`, `mlg-regret`) are here; `curve` and `probe` take
 their places in :data:`POLICY_ORDER` when they come.
 """
 

@@ -55,6 +55,8 @@ class Leaf:
         saving_range_pct: least and greatest saving of those rows; None without a baseline.
         rel_energy: mean energy relative to the baseline, one entry per governor setting; None where not measured.
         rel_time: mean time relative to the baseline, likewise.
+        saving_interval_pct: where the saving of a workload not trained on is expected (conformal); None where unknown.
+        regret_bound_pct: what such a workload is expected to lose at most against its optimum; None where unknown.
     """
 
     setting: Setting
@@ -63,6 +65,8 @@ class Leaf:
     saving_range_pct: tuple[float, float] | None
     rel_energy: tuple[float | None, ...]
     rel_time: tuple[float | None, ...]
+    saving_interval_pct: tuple[float, float] | None = None
+    regret_bound_pct: float | None = None
 
 
 Node = Split | Leaf

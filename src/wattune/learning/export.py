@@ -1,22 +1,27 @@
-"""From a fitted label tree to the governor that ships: plain data, the same bytes for the same rows."""
+"""From a fitted tree to the governor that ships: plain data, the same bytes for the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from wattune.core.features import FeatureValue
+from wattune.core.features import Features, FeatureValue
 from wattune.core.governor import Governor, canonical_json, governor_document, parse_governor
 from wattune.core.settings import Setting
 from wattune.core.stats import mean
 from wattune.core.tree import Leaf, Node, Split, Tree
-from wattune.learning.labeltree import LabelTree, Question
+from wattune.learning.labeltree import Encoder, LabelTree, Question
 from wattune.learning.loocv import SearchResult, SearchSpace, search
+from wattune.learning.regretsearch import RegretModel, RegretSearch, RegretSpace, search_regret
+from wattune.learning.spread import reached_level, with_spread
 from wattune.learning.table import FeatureTable, WorkloadRows, baseline_of, rows_digest, shared_settings
 
 DECIMALS = 5
 POLICY = "mlg"
+REGRET_POLICY = "mlg-regret"
+
+Found = TypeVar("Found", SearchResult, RegretSearch)
 
 
 def _round(value: float) -> float:
@@ -24,7 +29,7 @@ def _round(value: float) -> float:
 
 
 def _leaf(
-    mhz: float, rows: Sequence[WorkloadRows], settings: tuple[Setting, ...], baseline: str | None
+    picked: Setting, rows: Sequence[WorkloadRows], settings: tuple[Setting, ...], baseline: str | None
 ) -> Leaf:
     def reference(row: WorkloadRows) -> Setting:
         return row.measured.oracle if baseline is None else "maxn"
@@ -48,10 +53,10 @@ def _leaf(
                 values.append(here / base)
         return _round(mean(values)) if values else None
 
-    savings = [s for s in (row.measured.saving_pct(row.nearest(mhz)) for row in rows) if s is not None]
+    savings = [s for s in (row.measured.saving_pct(row.nearest(picked)) for row in rows) if s is not None]
     known = baseline is not None
     return Leaf(
-        setting=mhz,
+        setting=picked,
         n=len(rows),
         expected_saving_pct=_round(mean(savings)) if known else None,
         saving_range_pct=(_round(min(savings)), _round(max(savings))) if known else None,
@@ -60,8 +65,17 @@ def _leaf(
     )
 
 
+class Fitted(Protocol):
+    """A fitted tree of any kind."""
+
+    encoder: Encoder
+
+    def questions(self) -> Question | Setting:
+        """The tree's questions."""
+
+
 def to_tree(
-    fitted: LabelTree, rows: Sequence[WorkloadRows], settings: tuple[Setting, ...], baseline: str | None
+    fitted: Fitted, rows: Sequence[WorkloadRows], settings: tuple[Setting, ...], baseline: str | None
 ) -> Tree:
     """The tree as data, each leaf with the evidence of the training rows that reach it.
 
@@ -73,7 +87,7 @@ def to_tree(
     """
     nodes: list[Node] = []
 
-    def add(question: Question | float, here: list[tuple[WorkloadRows, dict[str, FeatureValue]]]) -> int:
+    def add(question: Question | Setting, here: list[tuple[WorkloadRows, dict[str, FeatureValue]]]) -> int:
         index = len(nodes)
         if not isinstance(question, Question):
             nodes.append(_leaf(question, [row for row, _ in here], settings, baseline))
@@ -90,12 +104,12 @@ def to_tree(
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Generic[Found]):
     """A trained governor, its document and the search behind it."""
 
     governor: Governor
     document: dict[str, Any]
-    search: SearchResult
+    search: Found
 
 
 def train_governor(
@@ -105,7 +119,7 @@ def train_governor(
     *,
     objective: str = "energy",
     reference_mhz: float | None = None,
-) -> Training:
+) -> Training[SearchResult]:
     """Choose hyper-parameters on `rows`, fit on them, and write the governor's document.
 
     Args:
@@ -117,22 +131,19 @@ def train_governor(
     """
     found = search(rows, space)
     best = found.best
-    fitted = LabelTree(rows, space.features, best.candidate, space.seed)
-    settings, baseline = shared_settings(rows), baseline_of(rows)
-    document = governor_document(
-        board=table.board,
-        power_mode=table.power_mode,
-        provenance=table.provenance,
-        objective=objective,
+
+    def fit(some: Sequence[WorkloadRows]) -> LabelTree:
+        return LabelTree(some, space.features, best.candidate, space.seed)
+
+    document = _document(
+        table,
+        rows,
+        fit,
         policy=POLICY,
-        rails=table.rails,
-        baseline=baseline,
-        settings=settings,
-        features=fitted.encoder.ranges,
-        tree=to_tree(fitted, rows, settings, baseline),
+        objective=objective,
+        level=space.level,
+        abstain_beyond=space.abstain_beyond,
         training={
-            "fingerprint": rows_digest(rows, judged=False),
-            "n_workloads": len(rows),
             "hyper_parameters": {
                 "max_depth": best.candidate.max_depth,
                 "min_samples_leaf": best.candidate.min_samples_leaf,
@@ -145,3 +156,85 @@ def train_governor(
         },
     )
     return Training(parse_governor(canonical_json(document)), document, found)
+
+
+def train_regret_governor(
+    table: FeatureTable,
+    rows: Sequence[WorkloadRows],
+    space: RegretSpace,
+    *,
+    objective: str = "energy",
+    reference_mhz: float | None = None,
+) -> Training[RegretSearch]:
+    """As :func:`train_governor`, for the tree that learns from energy loss; its leaves carry their spread.
+
+    With a single training workload no spread is known: the governor then declines every workload, if it may.
+    """
+    found = search_regret(rows, space)
+    best = found.best
+
+    def fit(some: Sequence[WorkloadRows]) -> RegretModel:
+        return RegretModel(some, space, best.candidate)
+
+    document = _document(
+        table,
+        rows,
+        fit,
+        policy=REGRET_POLICY,
+        objective=objective,
+        level=space.level,
+        abstain_beyond=space.abstain_beyond,
+        training={
+            "hyper_parameters": {
+                "max_leaves": space.max_leaves,
+                "min_samples_leaf": best.candidate.min_samples_leaf,
+                "prune_pct": best.candidate.prune_pct,
+                "tolerance_pct": space.tolerance_pct,
+                "leaf": space.leaf,
+            },
+            "loo_regret_pct": None if best.loo_regret_pct is None else _round(best.loo_regret_pct),
+            "reference_mhz": reference_mhz,
+        },
+    )
+    return Training(parse_governor(canonical_json(document)), document, found)
+
+
+def _document(
+    table: FeatureTable,
+    rows: Sequence[WorkloadRows],
+    fit: Callable[[Sequence[WorkloadRows]], Fitted],
+    *,
+    policy: str,
+    objective: str,
+    level: float | None,
+    abstain_beyond: float | None,
+    training: dict[str, Any],
+) -> dict[str, Any]:
+    """Fit on `rows` and write the governor's document; with a `level` its leaves carry their spread."""
+    fitted = fit(rows)
+    settings, baseline = shared_settings(rows), baseline_of(rows)
+    tree = to_tree(fitted, rows, settings, baseline)
+
+    def grow(some: Sequence[WorkloadRows]) -> tuple[Tree, Callable[[Features], Features]]:
+        one = fit(some)
+        return to_tree(one, some, shared_settings(some), baseline_of(some)), one.encoder.complete
+
+    return governor_document(
+        board=table.board,
+        power_mode=table.power_mode,
+        provenance=table.provenance,
+        objective=objective,
+        policy=policy,
+        rails=table.rails,
+        baseline=baseline,
+        settings=settings,
+        features=fitted.encoder.ranges,
+        tree=tree if level is None else with_spread(tree, rows, grow, level),
+        training={
+            "fingerprint": rows_digest(rows, judged=False),
+            "n_workloads": len(rows),
+            **training,
+            **({} if level is None else {"conformal_level": reached_level(len(rows), level)}),
+        },
+        abstain_beyond=abstain_beyond,
+    )

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wattune.core.compare import compare_all
 from wattune.core.curve import EnergyCurve
 from wattune.core.errors import InputError
 from wattune.core.governor import Governor
 from wattune.core.policies import POLICY_ORDER, Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
 from wattune.core.settings import FrequencyTable, Setting, setting_label
 from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
-from wattune.learning.export import train_governor
+from wattune.learning.export import train_governor, train_regret_governor
 from wattune.learning.loocv import SearchSpace
+from wattune.learning.regretsearch import RegretSpace
 from wattune.learning.table import FeatureTable, WorkloadRows, baseline_of, mean_curve, rows_digest
 
 log = logging.getLogger(__name__)
@@ -94,7 +96,9 @@ def fixed_clock(rows: Sequence[WorkloadRows]) -> float | None:
         return None
 
 
-def _policies(rows: Sequence[WorkloadRows], governor: Governor, *, published_util: bool) -> list[Policy]:
+def _policies(
+    rows: Sequence[WorkloadRows], governors: Sequence[Governor], *, published_util: bool
+) -> list[Policy]:
     table = FrequencyTable({clock for row in rows for clock in row.measured.clocks})
     ffg = fixed_clock(rows)
     return [
@@ -102,7 +106,7 @@ def _policies(rows: Sequence[WorkloadRows], governor: Governor, *, published_uti
         *([] if ffg is None else [Fixed(ffg)]),
         Published(table),
         *([Published(table, with_util=True)] if published_util else []),
-        Governed(governor),
+        *(Governed(governor) for governor in governors),
     ]
 
 
@@ -122,7 +126,12 @@ def _outcome(policy: str, row: WorkloadRows, setting: Setting, baseline: str | N
 
 
 def judge(
-    table: FeatureTable, governor: Governor, space: SearchSpace, *, published_util: bool = False
+    table: FeatureTable,
+    governor: Governor,
+    space: SearchSpace,
+    *,
+    published_util: bool = False,
+    regret: tuple[Governor, RegretSpace] | None = None,
 ) -> Judgement:
     """Let every policy choose on workloads it has not learned from.
 
@@ -137,13 +146,15 @@ def judge(
         governor: the shipped governor, trained on ``table.training``.
         space: the search repeated inside every leave-one-out fold.
         published_util: also judge the printed rules with the utilisation rule.
+        regret: also judge `mlg-regret`: its governor, trained on the same rows, and its search.
 
     Raises:
         InputError: the governor is of another board or was trained on other rows, or leave-one-out was
             asked of a single workload.
     """
-    trained_on = governor.document["training"].get("fingerprint")
-    if governor.board != table.board or trained_on != rows_digest(table.training, judged=False):
+    governors = [governor, *([regret[0]] if regret else [])]
+    learned_from = {(g.board, g.document["training"].get("fingerprint")) for g in governors}
+    if learned_from != {(table.board, rows_digest(table.training, judged=False))}:
         raise InputError(
             "The governor was not trained on this feature table.",
             f"One trained on its {len(table.training)} training rows of board {table.board} was expected.",
@@ -161,7 +172,7 @@ def judge(
         chosen["oracle"].append(_outcome("oracle", row, row.judged.oracle, baseline))
 
     if table.held_out:
-        policies = _policies(table.training, governor, published_util=published_util)
+        policies = _policies(table.training, governors, published_util=published_util)
         for row in rows:
             let_choose(policies, row)
     else:
@@ -173,7 +184,10 @@ def judge(
             )
         for row in rows:
             others = [other for other in rows if other is not row]
-            learned = train_governor(table, others, space, objective=governor.objective).governor
+            learned = [train_governor(table, others, space, objective=governor.objective).governor]
+            if regret:
+                told = train_regret_governor(table, others, regret[1], objective=governor.objective)
+                learned.append(told.governor)
             let_choose(_policies(others, learned, published_util=published_util), row)
     complete = [name for name in POLICY_ORDER if len(chosen[name]) == len(rows)]
     return Judgement(
@@ -248,6 +262,21 @@ def summary(outcomes: Sequence[Outcome], *, resamples: int, seed: int) -> dict[s
     }
 
 
+def pairs(judgement: Judgement, *, resamples: int, seed: int) -> list[dict[str, Any]]:
+    """Every policy against every other on the same workloads, by energy lost: paired bootstrap over workloads."""
+    losses = {name: [o.regret_pct for o in judgement.of(name)] for name in judgement.policies}
+    return [
+        {
+            "policy": c.policy,
+            "against": c.against,
+            "regret_difference_points": _rounded(c.difference),
+            "ci95": [_rounded(bound) for bound in c.ci95],
+            "verdict": c.verdict,
+        }
+        for c in compare_all(losses, resamples=resamples, seed=seed)
+    ]
+
+
 def summarise(judgement: Judgement, *, resamples: int, seed: int) -> dict[str, Any]:
     """The document ``reports/evaluate/metrics.json``.
 
@@ -276,6 +305,7 @@ def summarise(judgement: Judgement, *, resamples: int, seed: int) -> dict[str, A
             "noise_floor_how": how,
             "ffg_mhz": judgement.ffg_mhz,
             "governor_digest": judgement.governor.digest,
+            "pairs": pairs(judgement, resamples=resamples, seed=seed),
         }
     }
     tasks = sorted({row.task for row in judgement.judged if row.task})

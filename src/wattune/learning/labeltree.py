@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from wattune.core.features import FEATURES, Features, FeatureValue
 from wattune.core.governor import FeatureRange
+from wattune.core.settings import Setting
 from wattune.learning.table import WorkloadRows
 
 
@@ -63,8 +64,8 @@ class Encoder:
         given = {r.name: features.get(r.name) for r in self.ranges}
         return {r.name: r.default if given[r.name] is None else given[r.name] for r in self.ranges}
 
-    def matrix(self, many: Sequence[Features]) -> Any:
-        """One row per workload, scikit-learn's own number type, shape ``(n, columns)``."""
+    def matrix(self, many: Sequence[Features], dtype: Any = np.float32) -> Any:
+        """One row per workload, by default in scikit-learn's own number type, shape ``(n, columns)``."""
         full = [self.complete(features) for features in many]
         rows = [
             [
@@ -73,18 +74,18 @@ class Encoder:
             ]
             for f in full
         ]
-        return np.asarray(rows, dtype=np.float32).reshape(len(rows), len(self.columns))
+        return np.asarray(rows, dtype=dtype).reshape(len(rows), len(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An inner node with its two subtrees; a leaf is a clock in MHz."""
+    """An inner node with its two subtrees; a leaf is a setting."""
 
     feature: str
     threshold: float | None
     category: str | None
-    yes: Question | float
-    no: Question | float
+    yes: Question | Setting
+    no: Question | Setting
 
 
 def readable_threshold(threshold: float) -> float:
@@ -107,7 +108,7 @@ def readable_threshold(threshold: float) -> float:
     return low
 
 
-def question_counts(tree: Question | float) -> tuple[int, int]:
+def question_counts(tree: Question | Setting) -> tuple[int, int]:
     """Leaves and depth of a tree."""
     if not isinstance(tree, Question):
         return 1, 0
@@ -158,13 +159,13 @@ class LabelTree:
         values = self.classifier.tree_.predict(self.encoder.matrix([features]))
         return self.labels[int(np.argmax(values.reshape(-1)))]
 
-    def questions(self) -> Question | float:
+    def questions(self) -> Question | Setting:
         """The tree's questions; sibling leaves with the same clock are merged, which changes no answer."""
         if self.classifier is None:
             return self.labels[0]
         tree = self.classifier.tree_
 
-        def below(node: int) -> Question | float:
+        def below(node: int) -> Question | Setting:
             left, right = int(tree.children_left[node]), int(tree.children_right[node])
             if left == right:
                 return self.labels[int(np.argmax(tree.value[node].reshape(-1)))]

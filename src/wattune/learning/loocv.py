@@ -21,6 +21,8 @@ class SearchSpace:
         min_samples_leaf: leaf sizes tried.
         criterion: criteria tried; the earlier one wins a tie.
         seed: scikit-learn's random_state.
+        level: level of the leaves' conformal intervals; None: leaves carry none.
+        abstain_beyond: factor outside the training range beyond which the governor declines; None: it never does.
     """
 
     features: tuple[str, ...]
@@ -28,6 +30,8 @@ class SearchSpace:
     min_samples_leaf: tuple[int, ...]
     criterion: tuple[str, ...]
     seed: int = 0
+    level: float | None = None
+    abstain_beyond: float | None = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

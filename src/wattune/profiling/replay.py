@@ -21,8 +21,11 @@ from wattune.io import read_data
 
 log = logging.getLogger(__name__)
 
-POLICIES = ("ffg", "maxn", "mlg", "oracle", "published")
-LATER = ("curve", "mlg-regret", "probe")
+POLICIES = ("ffg", "maxn", "mlg", "mlg-regret", "oracle", "published")
+TREES = ("mlg", "mlg-regret")
+"""Policies that are read from a governor file."""
+
+LATER = ("curve", "probe")
 """Policies of the house plan that do not exist yet."""
 
 REFERENCE_MHZ = 1300.5
@@ -77,7 +80,7 @@ def _policy(
         return Maxn()
     if name == "published":
         return Published(FrequencyTable(workload.curve.clocks))
-    if name == "mlg":
+    if name in TREES:
         assert governor is not None  # checked by replay()
         return Governed(governor)
     if not others:
@@ -119,7 +122,7 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
     judged at its nearest measured one.
 
     Raises:
-        InputError: an unknown policy, `mlg` without a governor, or a policy these data cannot serve.
+        InputError: an unknown policy, a tree without its governor, or a policy these data cannot serve.
     """
     if policy in LATER:
         raise InputError(
@@ -127,20 +130,26 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
         )
     if policy not in POLICIES:
         raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
-    if policy != "mlg" and governor is not None:
+    if policy not in TREES and governor is not None:
         raise InputError(
             f"Policy '{policy}' reads no governor.",
-            "A governor goes with policy mlg.",
+            f"A governor goes with policy {' or '.join(TREES)}.",
             "Leave one of the two out.",
         )
-    if policy == "mlg" and governor is None:
+    if policy in TREES and governor is None:
         raise InputError(
-            "Policy 'mlg' needs a governor.",
+            f"Policy '{policy}' needs a governor.",
             "A governor.json was expected.",
             "Give it with `--governor models/governor.json`.",
         )
     strangers = [board for board in sweep.boards if governor is not None and board != governor.board]
-    if policy == "mlg" and strangers:
+    if governor is not None and governor.policy != policy:
+        raise InputError(
+            f"The governor is one of policy '{governor.policy}', not '{policy}'.",
+            "Its own policy was expected.",
+            "Leave --policy out.",
+        )
+    if strangers:
         raise InputError(
             f"The governor is for board '{governor.board if governor else ''}', the sweep holds '{strangers[0]}'.",
             "A governor is trained for one board.",
@@ -183,10 +192,8 @@ def missing_features(sweep: Sweep, policy: str) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `wattune replay`."""
     parser.add_argument("sweep", nargs="+", type=Path, metavar="SWEEP", help="sweep CSVs, or folders of them")
-    parser.add_argument(
-        "--policy", help=f"{', '.join(POLICIES)} (default: ffg, or mlg where a governor is given)"
-    )
-    parser.add_argument("--governor", type=Path, metavar="PATH", help="the governor file of policy mlg")
+    parser.add_argument("--policy", help=f"{', '.join(POLICIES)} (default: ffg, or the governor's)")
+    parser.add_argument("--governor", type=Path, metavar="PATH", help="the governor file of a tree")
     parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
@@ -199,7 +206,7 @@ def run(args: argparse.Namespace) -> int:
         governor = parse_governor(
             read_data(args.governor, "The governor file", "Fetch one with `wattune pull`.")
         )
-    policy = args.policy or ("ffg" if governor is None else "mlg")
+    policy = args.policy or ("ffg" if governor is None else governor.policy)
     results = replay(sweep, policy, governor=governor)
     for sentence in [*sweep.warnings, *missing_features(sweep, policy)]:
         log.warning("%s", sentence)

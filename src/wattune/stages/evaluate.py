@@ -22,7 +22,7 @@ from wattune.learning.table import load_features
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
 from wattune.stages.figures import write_figures
-from wattune.stages.train import FEATURES, GOVERNOR, search_space
+from wattune.stages.train import FEATURES, GOVERNOR, REGRET_GOVERNOR, regret_space, search_space
 
 REPORTS = Path("reports/evaluate")
 
@@ -45,6 +45,7 @@ def evaluate(config: Config, root: Path) -> None:
         read_governor(root / GOVERNOR),
         search_space(config.train),
         published_util=conf.published_util,
+        regret=(read_governor(root / REGRET_GOVERNOR), regret_space(config.train)),
     )
     metrics = summarise(judgement, resamples=conf.bootstrap_resamples, seed=conf.bootstrap_seed)
     write_text(reports / "policies.csv", csv_text(POLICY_COLUMNS, policy_rows(judgement)))
