@@ -33,7 +33,7 @@ KEPT = 120
 
 EFFECTIVE = 20.0
 """Curves that a prediction rests on at least (inverse sum of squared weights): a library has gaps, and where few of its curves come
-close, which of them comes closest is chance. The noise thought of is raised until so many have a say."""
+close, which of them comes closest is chance. What speaks for each is weakened until so many have a say."""
 
 STARTS = (0.25, 0.6)
 """Where the first two clocks lie between the lowest clock worth asking (0) and the top clock (1).
@@ -60,6 +60,9 @@ TRUST = 0.5
 
 PRIOR_REL = 0.05
 """How far a workload's energies lie from those of its tree leaf, relative."""
+
+PRIOR_DOF = 2.0
+"""How firmly (Student's t): a leaf may be quite wrong about a workload, and measurements must win then."""
 
 PRIOR_CLOCKS = 4
 """Clocks at which the leaf's curve is compared."""
@@ -273,7 +276,9 @@ class Probe:
 
     def _against(self, k: int) -> float:
         """What the prior says against a curve, as a logarithm."""
-        return 0.5 * self._prior_misfit[k] if self._prior_misfit else 0.0
+        if not self._prior_misfit:
+            return 0.0
+        return 0.5 * (PRIOR_DOF + PRIOR_CLOCKS - 1) * math.log1p(self._prior_misfit[k] / PRIOR_DOF)
 
     def _next_start(self) -> int:
         """Index of the first or second clock."""
@@ -332,9 +337,10 @@ class Probe:
             scored.append((score, k, level, time_level, squares))
         kept = heapq.nlargest(KEPT, scored)
         weights = _normal([entry[0] for entry in kept])
-        while scale < 1.0 and 1.0 / sum([w * w for w in weights]) < EFFECTIVE:
-            scale *= 1.5
-            weights = _normal([power * math.log1p(s / scale) - self._against(k) for _, k, _, _, s in kept])
+        heat = 1.0
+        while 1.0 / sum([w * w for w in weights]) < EFFECTIVE:
+            heat *= 1.3
+            weights = _normal([entry[0] / heat for entry in kept])
         energy, time = [], []
         for _, k, level, time_level, _ in kept:
             values = [law_at(self._laws[k], x) for x in self._x]
