@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -64,6 +65,9 @@ PRIOR_REL = 0.05
 PRIOR_DOF = 2.0
 """How firmly (Student's t): a leaf may be quite wrong about a workload, and measurements must win then."""
 
+CONTRADICTION = 3.0
+"""A prior is dropped where two measured energies differ by this many times :data:`PRIOR_REL` from what it says."""
+
 PRIOR_CLOCKS = 4
 """Clocks at which the leaf's curve is compared."""
 
@@ -88,13 +92,13 @@ def law_at(law: Law, x: float) -> tuple[float, float]:
 def library(size: int = LIBRARY_SIZE, seed: int = LIBRARY_SEED) -> tuple[Law, ...]:
     """The seeded curves, drawn when first asked for.
 
-    The plain cases have weight of their own: parts of time that simply add up, a voltage that never changes, no work apart
-    from the power of a running clock.
+    The plain cases have weight of their own: a time that no clock changes, parts of time that simply add up, a voltage that
+    never changes, no work apart from the power of a running clock.
     """
     rng = random.Random(seed)
     laws: list[Law] = []
     for _ in range(size):
-        ratio = 0.1 * 200.0 ** rng.random()
+        ratio = 0.01 if rng.random() < 0.1 else 0.1 * 200.0 ** rng.random()
         overlap = 1.0 if rng.random() < 0.4 else 8.0 ** rng.random()
         knee = rng.uniform(0.1, 0.85)
         floor = 1.0 if rng.random() < 0.1 else rng.uniform(0.5, 1.0)
@@ -102,7 +106,7 @@ def library(size: int = LIBRARY_SIZE, seed: int = LIBRARY_SEED) -> tuple[Law, ..
             parts = [rng.expovariate(1.0) for _ in range(3)]
             static, running, work = (part / sum(parts) for part in parts)
         else:
-            static = rng.uniform(0.05, 0.95)
+            static = rng.uniform(0.0, 0.95)
             running, work = 1.0 - static, 0.0
         laws.append((ratio, overlap, knee, floor, static, running, work))
     return tuple(laws)
@@ -139,6 +143,7 @@ class ProbeResult:
         extra_j: of it, what the same steps would not have cost at the chosen clock; negative where they were cheaper.
         stopped_early: fewer clocks were measured than allowed.
         why: one sentence on why it stopped.
+        prior_kept: a prior was given and the measurements do not contradict it.
         feasible: the objective's limit can be kept, as far as predicted.
         reason: one sentence where it cannot.
     """
@@ -154,6 +159,7 @@ class ProbeResult:
     extra_j: float
     stopped_early: bool
     why: str
+    prior_kept: bool = False
     feasible: bool = True
     reason: str = ""
 
@@ -222,6 +228,7 @@ class Probe:
         self._x = [mhz / self._table[-1] for mhz in self._table]
         self._laws = library()
         self._prior_misfit = self._compare_prior()
+        self._prior_kept = bool(self._prior_misfit)
 
     @property
     def steps_each(self) -> int:
@@ -241,7 +248,7 @@ class Probe:
         self._points.clear()
         self._at_probes.clear()
         allowed = min(self.max_probes, len(self._table))
-        enough = 1 if self.prior is not None or len(self._table) == 1 else min(2, allowed)
+        enough = min(2, allowed)  # one reading has no shape: it cannot contradict a prior
         why = "all allowed clocks were measured"
         if len(self._table) == 1:
             why = "the table has one clock"
@@ -274,9 +281,23 @@ class Probe:
             misfit.append(sum((value - level) ** 2 for value in off) / PRIOR_REL**2)
         return misfit
 
+    def _prior_holds(self) -> bool:
+        """Whether the measured energies lie to each other as the prior says, within :data:`CONTRADICTION` of its own error."""
+        if self.prior is None or not self._prior_misfit:
+            return False
+        clocks = self.prior.clocks
+        logs = [math.log(self.prior.energy_j(mhz)) for mhz in clocks]
+        off = []
+        for index, point in zip(self._probed, self._points, strict=True):
+            mhz = min(max(self._table[index], clocks[0]), clocks[-1])
+            right = max(1, bisect_left(clocks, mhz))
+            share = math.log(mhz / clocks[right - 1]) / math.log(clocks[right] / clocks[right - 1])
+            off.append(math.log(point.energy_j) - logs[right - 1] - share * (logs[right] - logs[right - 1]))
+        return max(off) - min(off) <= CONTRADICTION * PRIOR_REL
+
     def _against(self, k: int) -> float:
         """What the prior says against a curve, as a logarithm."""
-        if not self._prior_misfit:
+        if not self._prior_kept:
             return 0.0
         return 0.5 * (PRIOR_DOF + PRIOR_CLOCKS - 1) * math.log1p(self._prior_misfit[k] / PRIOR_DOF)
 
@@ -316,6 +337,7 @@ class Probe:
     def _believe(self) -> _Belief:
         """Weigh the curves by their misfit to what was measured, keep the best ones and set their levels."""
         n = len(self._points)
+        self._prior_kept = self._prior_holds()
         energies = [math.log(point.energy_j) for point in self._points]
         timed = [i for i, point in enumerate(self._points) if point.time_s is not None]
         times = [math.log(self._points[i].time_s or 1.0) for i in timed]
@@ -439,6 +461,7 @@ class Probe:
             extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j,
             stopped_early=early,
             why=why,
+            prior_kept=self._prior_kept,
             feasible=choice.feasible,
             reason=choice.reason,
         )
