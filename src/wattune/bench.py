@@ -183,9 +183,18 @@ def policies() -> dict[str, Any]:
     return run()
 
 
+def probe() -> dict[str, Any]:
+    """What the probe finds with three measured clocks, recorded and simulated (two minutes)."""
+    from wattune.bench_probe import run
+    from wattune.stages.validate import data_folder
+
+    return run(data_folder())
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
     "meter": meter,
     "policies": policies,
+    "probe": probe,
 }

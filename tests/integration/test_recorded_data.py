@@ -63,3 +63,15 @@ def test_policies_replay_on_them(converted: Path) -> None:
         by_board.setdefault(result.board, []).append(result.regret_pct)
     assert sum(by_board["jetson-agx-orin-64gb"]) / 3 == pytest.approx(2.406, abs=0.01)
     assert sum(by_board["jetson-agx-orin"]) / 6 == pytest.approx(1.148, abs=0.01)
+
+
+def test_three_probes_find_the_optimum_of_real_sweeps(converted: Path) -> None:
+    regrets: dict[bool, list[float]] = {True: [], False: []}
+    for result in replay(read_sweep(converted), "probe"):
+        assert len(result.probes) <= 3
+        regrets[result.board == "jetson-agx-orin"].append(result.regret_pct)
+    training, inference = regrets[False], regrets[True]
+    assert sum(training) / len(training) <= 0.15
+    assert max(training) <= 0.6
+    assert sum(inference) / len(inference) <= 0.6
+    assert max(inference) <= 2.0

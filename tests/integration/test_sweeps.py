@@ -149,7 +149,7 @@ class TestReplay:
     @pytest.mark.parametrize(
         ("policy", "says"),
         [
-            ("probe", "does not exist yet"),
+            ("curve", "does not exist yet"),
             ("fastest", "no policy"),
             ("mlg", "--governor"),
             ("mlg-regret", "--governor"),
@@ -160,6 +160,50 @@ class TestReplay:
     ) -> None:
         assert main(["replay", str(sweep_file(tmp_path, GOOD)), "--policy", policy]) == 2
         assert says in capsys.readouterr().err
+
+    def test_probe_measures_the_first_repeat_of_at_most_three_clocks(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = []
+        clocks = [210 + 90 * i for i in range(20)]
+        for mhz in clocks:
+            x = mhz / clocks[-1]
+            time = 0.8 / x + 0.2
+            for repeat, noise in enumerate((1.0, 1.02, 0.98)):
+                lines.append(f"desktop,a,,{mhz},{(0.35 + 0.65 * x**2.5) * time * noise},{time},{repeat}")
+        lines += ["desktop,b,,300,9,,0", "desktop,b,,900,5,,0"]
+        (a, b) = self.ask(capsys, str(sweep_file(tmp_path, lines, HEADER + ",repeat")), "--policy", "probe")
+        assert a["regret_pct"] < 1.0
+        assert len(a["probes"]) <= 3
+        assert set(a["probes"]) <= set(clocks)
+        assert a["steps"] == 10 * len(a["probes"])
+        assert a["saving_pct"] is None
+        assert (b["chosen_mhz"], b["regret_pct"], sorted(b["probes"])) == (900.0, 0.0, [300.0, 900.0])
+
+    def test_probe_prints_its_clocks(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["replay", str(sweep_file(tmp_path, GOOD)), "--policy", "probe"]) == 0
+        assert "(probes, MHz)" in capsys.readouterr().out
+
+    def test_probe_starts_at_the_leafs_clock(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from wattune.core.governor import canonical_json, governor_document
+        from wattune.core.tree import Leaf, Tree
+
+        clocks = (306.0, 408.0, 612.0, 918.0, 1300.5)
+        tree = Tree([Leaf(408.0, 2, None, None, (1.2, 1.0, 1.1, 1.3, 1.6), (None,) * 5)])
+        document = governor_document(
+            board="orin", power_mode="MAXN", provenance="recorded", objective="energy", policy="mlg", rails="x",
+            baseline=None, settings=clocks, features=(), tree=tree, training={},
+        )  # fmt: skip
+        (tmp_path / "governor.json").write_text(canonical_json(document))
+        lines = [f"orin,a,,{m},{e},{1000 / m}" for m, e in zip(clocks, (13, 11, 12, 14, 17), strict=True)]
+        (answer,) = self.ask(
+            capsys, str(sweep_file(tmp_path, lines)), "--policy", "probe",
+            "--governor", str(tmp_path / "governor.json"),
+        )  # fmt: skip
+        assert answer["probes"][0] == 408.0
+        assert answer["chosen_mhz"] == 408.0
 
     def test_a_governor_of_another_board_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,20 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from wattune.boards.sweepfile import Sweep, SweepWorkload, read_sweep
+from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.governor import Governor, parse_governor
 from wattune.core.policies import Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
+from wattune.core.probe import STARTS, Probe, ProbeResult
 from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.stats import mean
 from wattune.io import read_data
 
 log = logging.getLogger(__name__)
 
-POLICIES = ("ffg", "maxn", "mlg", "mlg-regret", "oracle", "published")
+POLICIES = ("ffg", "maxn", "mlg", "mlg-regret", "oracle", "probe", "published")
 TREES = ("mlg", "mlg-regret")
 """Policies that are read from a governor file."""
 
-LATER = ("curve", "probe")
+LATER = ("curve",)
 """Policies of the house plan that do not exist yet."""
 
 REFERENCE_MHZ = 1300.5
@@ -115,10 +117,35 @@ def _chosen(
     return FrequencyTable(curve.clocks).nearest(setting)
 
 
+def prior_of(governor: Governor, workload: SweepWorkload) -> EnergyCurve | None:
+    """The curve that a governor expects of a workload: its leaf's, at the clocks the leaf knows; None for fewer than two."""
+    features, _ = governor.complete(workload.features(REFERENCE_MHZ))
+    leaf, _ = governor.tree.walk(features)
+    points: dict[Setting, Point] = {
+        setting: Point(energy)
+        for setting, energy in zip(governor.settings, leaf.rel_energy, strict=True)
+        if energy is not None and not isinstance(setting, str)
+    }
+    return EnergyCurve(points) if len(points) > 1 else None
+
+
+def probe_recorded(
+    workload: SweepWorkload, *, prior: EnergyCurve | None = None, starts: tuple[float, float] = STARTS
+) -> ProbeResult:
+    """Probe a recorded workload: a clock that is measured answers with its first repeat, one window as on a board."""
+
+    def measure(mhz: float) -> tuple[float, float | None]:
+        row = workload.at(mhz)[0]
+        return row.energy_j, row.time_s
+
+    return Probe(workload.curve.clocks, measure, prior=prior, starts=starts).run()
+
+
 def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = None) -> list[Replayed]:
     """Judge a policy on every recorded curve.
 
-    `ffg` learns its clock from the other workloads of the same board. A clock that a workload was not measured at is
+    `ffg` learns its clock from the other workloads of the same board; `probe` measures the workload itself at a few clocks,
+    with a governor's leaf as prior where one is given. A clock that a workload was not measured at is
     judged at its nearest measured one.
 
     Raises:
@@ -130,10 +157,10 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
         )
     if policy not in POLICIES:
         raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
-    if policy not in TREES and governor is not None:
+    if policy not in (*TREES, "probe") and governor is not None:
         raise InputError(
             f"Policy '{policy}' reads no governor.",
-            f"A governor goes with policy {' or '.join(TREES)}.",
+            f"A governor goes with policy {', '.join(TREES)} or probe.",
             "Leave one of the two out.",
         )
     if policy in TREES and governor is None:
@@ -143,7 +170,7 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
             "Give it with `--governor models/governor.json`.",
         )
     strangers = [board for board in sweep.boards if governor is not None and board != governor.board]
-    if governor is not None and governor.policy != policy:
+    if governor is not None and policy in TREES and governor.policy != policy:
         raise InputError(
             f"The governor is one of policy '{governor.policy}', not '{policy}'.",
             "Its own policy was expected.",
@@ -158,8 +185,17 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
     results = []
     for workload in sweep.workloads:
         others = [other for other in sweep.of_board(workload.board) if other.id != workload.id]
-        chosen = _chosen(policy, workload, others, governor)
         curve = workload.curve
+        probes: tuple[float, ...] = ()
+        steps = 0
+        if policy == "probe":
+            probed = probe_recorded(
+                workload, prior=None if governor is None else prior_of(governor, workload)
+            )
+            chosen: Setting = probed.chosen
+            probes, steps = probed.probes, probed.steps
+        else:
+            chosen = _chosen(policy, workload, others, governor)
         results.append(
             Replayed(
                 workload.id,
@@ -169,6 +205,8 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
                 curve.regret_pct(chosen),
                 curve.saving_pct(chosen),
                 curve.slowdown_pct(chosen),
+                probes,
+                steps,
             )
         )
     return results
@@ -193,7 +231,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `wattune replay`."""
     parser.add_argument("sweep", nargs="+", type=Path, metavar="SWEEP", help="sweep CSVs, or folders of them")
     parser.add_argument("--policy", help=f"{', '.join(POLICIES)} (default: ffg, or the governor's)")
-    parser.add_argument("--governor", type=Path, metavar="PATH", help="the governor file of a tree")
+    parser.add_argument(
+        "--governor", type=Path, metavar="PATH", help="the governor file of a tree, or the prior of probe"
+    )
     parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
@@ -214,15 +254,17 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
         return 0
     width = max(len(result.workload) for result in results)
+    heading = "board  (probes, MHz)" if policy == "probe" else "board"
     sys.stdout.write(
-        f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  board\n"
+        f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  {heading}\n"
     )
     for r in results:
         saving = "" if r.saving_pct is None else f"{r.saving_pct:.2f}"
         slowdown = "" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}"
         sys.stdout.write(
             f"{r.workload:<{width}}  {setting_label(r.oracle):>7} {setting_label(r.chosen):>7} {r.regret_pct:>9.2f}"
-            f" {saving:>9} {slowdown:>11}  {r.board}\n"
+            f" {saving:>9} {slowdown:>11}  {r.board}"
+            f"{'  (' + ', '.join(map(setting_label, r.probes)) + ')' if r.probes else ''}\n"
         )
     for board in sweep.boards:
         mine = [r for r in results if r.board == board]

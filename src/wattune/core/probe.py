@@ -1,0 +1,483 @@
+"""The probe: measure at most three clocks, see which physical curves agree, and pick.
+
+A seeded library of curves stands for what a GPU may do as its clock x (a share of the table's top clock) changes:
+
+- time: a part that scales with 1/x and a part that does not, added or overlapping, ``((r/x)^p + 1)^(1/p)``;
+- voltage: a floor up to a knee, then a straight rise to 1 at the top;
+- energy: static power times time, power of a running clock x V^2 times time, and work at V^2 each.
+
+Every curve is weighted by how well its *shape* meets the measured energies and times (their levels are free), under a noise
+that nobody tells us (Student's t). The weighted curves give the prediction, its spread, and what is lost on average by
+stopping here. The first two clocks lie apart, the third is where the most can be gained. Standard library only: a board
+runs this while it trains.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from wattune.core.curve import EnergyCurve, Point
+from wattune.core.errors import InputError
+from wattune.core.objectives import ENERGY, Objective, choose, cost_of
+from wattune.core.settings import FrequencyTable, Setting
+
+LIBRARY_SIZE = 3000
+LIBRARY_SEED = 1
+KEPT = 120
+"""Curves of greatest weight that a prediction is made of."""
+
+EFFECTIVE = 20.0
+"""Curves that a prediction rests on at least (inverse sum of squared weights): a library has gaps, and where few of its curves come
+close, which of them comes closest is chance. What speaks for each is weakened until so many have a say."""
+
+STARTS = (0.25, 0.6)
+"""Where the first two clocks lie between the lowest clock worth asking (0) and the top clock (1).
+
+On curves drawn from the library itself 0.2 to 0.3 with 0.6 to 0.7 lose about the same; within that, the recorded sweeps at hand were
+looked at too, so their figures flatter a little. `wattune bench probe` moves both."""
+
+LOWEST_SHARE = 0.2
+"""A first probe goes to no clock below this share of the top clock, where a step takes five times as long."""
+
+MAX_PROBES = 3
+MAX_STEPS = 30
+RUN_SHARE = 0.01
+"""Part of a run's steps that probing may take, as long as every probe has one step."""
+
+STOP_PCT = 0.02
+"""Expected loss, percent, below which no further clock is measured where the length of the run is unknown."""
+
+NOISE_REL = 0.01
+NOISE_DOF = 4.0
+"""What is thought of the relative error of a measurement and of the curves together, and how firmly."""
+
+TRUST = 0.5
+"""How far a measured clock is believed against the curves where the two differ: half noise, half a curve nobody drew."""
+
+PRIOR_REL = 0.05
+"""How far a workload's energies lie from those of its tree leaf, relative."""
+
+PRIOR_DOF = 2.0
+"""How firmly (Student's t): a leaf may be quite wrong about a workload, and measurements must win then."""
+
+CONTRADICTION = 3.0
+"""A prior is dropped where two measured energies differ by this many times :data:`PRIOR_REL` from what it says."""
+
+PRIOR_CLOCKS = 4
+"""Clocks at which the leaf's curve is compared."""
+
+Measure = Callable[[float], tuple[float, float | None]]
+"""Clock in MHz -> energy in joules and time in seconds of one unit of work; the time is None where nobody knows it."""
+
+Law = tuple[float, float, float, float, float, float, float]
+"""Ratio r of the scaling to the constant part of time at the top clock, overlap p, knee (share of the top clock), voltage floor
+(over the top's), and the shares of static power, clock power and work in the energy at the top clock."""
+
+
+def law_at(law: Law, x: float) -> tuple[float, float]:
+    """Logarithms of a curve's energy and time at the clock x, both 0 at the top clock."""
+    r, p, knee, floor, static, running, work = law
+    time = (r / x + 1.0) / (r + 1.0) if p == 1.0 else (((r / x) ** p + 1.0) / (r**p + 1.0)) ** (1.0 / p)
+    v = floor if x <= knee else floor + (1.0 - floor) * (x - knee) / (1.0 - knee)
+    v *= v
+    return math.log((static + running * x * v) * time + work * v), math.log(time)
+
+
+@lru_cache(maxsize=2)
+def library(size: int = LIBRARY_SIZE, seed: int = LIBRARY_SEED) -> tuple[Law, ...]:
+    """The seeded curves, drawn when first asked for.
+
+    The plain cases have weight of their own: a time that no clock changes, parts of time that simply add up, a voltage that
+    never changes, no work apart from the power of a running clock.
+    """
+    rng = random.Random(seed)
+    laws: list[Law] = []
+    for _ in range(size):
+        ratio = 0.01 if rng.random() < 0.1 else 0.1 * 200.0 ** rng.random()
+        overlap = 1.0 if rng.random() < 0.4 else 8.0 ** rng.random()
+        knee = rng.uniform(0.1, 0.85)
+        floor = 1.0 if rng.random() < 0.1 else rng.uniform(0.5, 1.0)
+        if rng.random() < 0.3:
+            parts = [rng.expovariate(1.0) for _ in range(3)]
+            static, running, work = (part / sum(parts) for part in parts)
+        else:
+            static = rng.uniform(0.0, 0.95)
+            running, work = 1.0 - static, 0.0
+        laws.append((ratio, overlap, knee, floor, static, running, work))
+    return tuple(laws)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the probe thinks of one clock.
+
+    Attributes:
+        energy_j: energy of one unit of work.
+        time_s: its time; None where no time was measured.
+        spread_pct: standard deviation of the energy over the curves that agree with what was measured, percent.
+    """
+
+    energy_j: float
+    time_s: float | None
+    spread_pct: float
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What was measured, what was made of it, and what it took.
+
+    Attributes:
+        chosen: the clock, MHz.
+        probes: clocks in the order they were measured.
+        measured: what was read there.
+        predicted: every clock of the table.
+        expected_loss_pct: mean loss of the choice against the best clock, over the curves that agree.
+        noise_rel: misfit of the curves to the measurements, relative: noise and what no curve has.
+        steps: training steps that the probes took.
+        energy_j: energy of these steps.
+        extra_j: of it, what the same steps would not have cost at the chosen clock; negative where they were cheaper.
+        stopped_early: fewer clocks were measured than allowed.
+        why: one sentence on why it stopped.
+        prior_kept: a prior was given and the measurements do not contradict it.
+        feasible: the objective's limit can be kept, as far as predicted.
+        reason: one sentence where it cannot.
+    """
+
+    chosen: float
+    probes: tuple[float, ...]
+    measured: tuple[Point, ...]
+    predicted: dict[float, Predicted]
+    expected_loss_pct: float
+    noise_rel: float
+    steps: int
+    energy_j: float
+    extra_j: float
+    stopped_early: bool
+    why: str
+    prior_kept: bool = False
+    feasible: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    """The curves that agree with what was measured.
+
+    Attributes:
+        weights: of the kept curves, summing to 1.
+        energy: per kept curve the energy at every clock of the table.
+        time: the same of time; empty where no time was measured.
+        noise_rel: weighted misfit.
+    """
+
+    weights: list[float]
+    energy: list[list[float]]
+    time: list[list[float]]
+    noise_rel: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    index: int
+    losses: list[float]
+    feasible: bool = True
+    reason: str = ""
+
+
+@dataclass
+class Probe:
+    """Measures a few clocks of a table and picks one.
+
+    Args:
+        table_mhz: the clocks; order and spacing do not matter.
+        measure: reads one clock.
+        prior: a curve expected beforehand, e.g. of the workload's leaf in a tree; its level does not matter. The first probe goes
+            to its best clock.
+        max_probes: clocks measured at most.
+        objective: what is minimised.
+        unit_steps: training steps in the unit of work that `measure` speaks of (an epoch); None where it speaks of the probe's own
+            window.
+        run_steps: training steps of the whole run; None where unknown.
+        starts: see :data:`STARTS`.
+
+    Raises:
+        InputError: no clocks, a clock that is no positive number, or less than one probe.
+    """
+
+    table_mhz: Sequence[float]
+    measure: Measure
+    prior: EnergyCurve | None = None
+    max_probes: int = MAX_PROBES
+    objective: Objective = ENERGY
+    unit_steps: float | None = None
+    run_steps: int | None = None
+    starts: tuple[float, float] = STARTS
+    _probed: list[int] = field(init=False, default_factory=list)
+    _points: list[Point] = field(init=False, default_factory=list)
+    _at_probes: list[list[tuple[float, float]]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._table = tuple(FrequencyTable(self.table_mhz))
+        if self.max_probes < 1:
+            raise InputError(f"{self.max_probes} probes measure nothing.", "At least one was expected.")
+        self._x = [mhz / self._table[-1] for mhz in self._table]
+        self._laws = library()
+        self._prior_misfit = self._compare_prior()
+        self._prior_kept = bool(self._prior_misfit)
+
+    @property
+    def steps_each(self) -> int:
+        """Training steps per probe: all together at most :data:`MAX_STEPS` and :data:`RUN_SHARE` of the run, one at least."""
+        total = (
+            MAX_STEPS if self.run_steps is None else min(MAX_STEPS, math.floor(RUN_SHARE * self.run_steps))
+        )
+        return max(1, total // self.max_probes)
+
+    def run(self) -> ProbeResult:
+        """Measure, and pick.
+
+        Raises:
+            InputError: a measurement is no positive number, or the objective needs times and there are none.
+        """
+        self._probed.clear()
+        self._points.clear()
+        self._at_probes.clear()
+        allowed = min(self.max_probes, len(self._table))
+        enough = min(2, allowed)  # one reading has no shape: it cannot contradict a prior
+        why = "all allowed clocks were measured"
+        if len(self._table) == 1:
+            why = "the table has one clock"
+        index = self._next_start()
+        while True:
+            self._measure(index)
+            belief = self._believe()
+            choice = self._choose(belief)
+            if len(self._probed) >= allowed:
+                break
+            candidate, gain_pct = self._promising(belief, choice)
+            if len(self._probed) >= enough and not self._pays(choice, candidate, gain_pct):
+                why = f"another clock would gain {gain_pct:.2g} % at most on average, less than it costs"
+                break
+            index = candidate if len(self._probed) >= 2 else self._next_start()
+        return self._result(belief, choice, why, len(self._probed) < allowed)
+
+    def _compare_prior(self) -> list[float]:
+        """Per curve its mean squared misfit to the prior, in units of its variance; empty without a prior."""
+        if self.prior is None or len(self.prior.clocks) < 2:
+            return []
+        clocks = self.prior.clocks
+        n = min(PRIOR_CLOCKS, len(clocks))
+        spread = [clocks[round(i * (len(clocks) - 1) / (n - 1))] for i in range(n)]
+        wanted = [math.log(self.prior.energy_j(mhz)) for mhz in spread]
+        misfit = []
+        for law in self._laws:
+            off = [w - law_at(law, mhz / self._table[-1])[0] for w, mhz in zip(wanted, spread, strict=True)]
+            level = sum(off) / n
+            misfit.append(sum((value - level) ** 2 for value in off) / PRIOR_REL**2)
+        return misfit
+
+    def _prior_holds(self) -> bool:
+        """Whether the measured energies lie to each other as the prior says, within :data:`CONTRADICTION` of its own error."""
+        if self.prior is None or not self._prior_misfit:
+            return False
+        clocks = self.prior.clocks
+        logs = [math.log(self.prior.energy_j(mhz)) for mhz in clocks]
+        off = []
+        for index, point in zip(self._probed, self._points, strict=True):
+            mhz = min(max(self._table[index], clocks[0]), clocks[-1])
+            right = max(1, bisect_left(clocks, mhz))
+            share = math.log(mhz / clocks[right - 1]) / math.log(clocks[right] / clocks[right - 1])
+            off.append(math.log(point.energy_j) - logs[right - 1] - share * (logs[right] - logs[right - 1]))
+        return max(off) - min(off) <= CONTRADICTION * PRIOR_REL
+
+    def _against(self, k: int) -> float:
+        """What the prior says against a curve, as a logarithm."""
+        if not self._prior_kept:
+            return 0.0
+        return 0.5 * (PRIOR_DOF + PRIOR_CLOCKS - 1) * math.log1p(self._prior_misfit[k] / PRIOR_DOF)
+
+    def _next_start(self) -> int:
+        """Index of the first or second clock."""
+        low = max(self._x[0], LOWEST_SHARE)
+        places = [min(1.0, low + u * (1.0 - low)) for u in self.starts]
+        if self.prior is None:
+            place = places[len(self._probed)]
+        elif not self._probed:
+            place = self.prior.best_clock / self._table[-1]
+        else:
+            first = self._x[self._probed[0]]
+            place = max(places, key=lambda x: abs(math.log(x / first)))
+        rest = [i for i in range(len(self._table)) if i not in self._probed]
+        return min(rest, key=lambda i: (abs(self._x[i] - place), i))
+
+    def _measure(self, index: int) -> None:
+        mhz = self._table[index]
+        energy_j, time_s = self.measure(mhz)
+        for name, value in (("energy", energy_j), ("time", time_s)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(
+                    f"The {name} measured at {mhz:g} MHz is {value}.", "A number above 0 was expected."
+                )
+        if time_s is None and self.objective.needs_time:
+            raise InputError(
+                f"The objective '{self.objective.name}' needs times, and {mhz:g} MHz has none.",
+                "A time with every energy was expected.",
+                "Choose the objective energy, or measure times too.",
+            )
+        self._probed.append(index)
+        self._points.append(Point(energy_j, time_s))
+        x = self._x[index]
+        self._at_probes.append([law_at(law, x) for law in self._laws])
+
+    def _believe(self) -> _Belief:
+        """Weigh the curves by their misfit to what was measured, keep the best ones and set their levels."""
+        n = len(self._points)
+        self._prior_kept = self._prior_holds()
+        energies = [math.log(point.energy_j) for point in self._points]
+        timed = [i for i, point in enumerate(self._points) if point.time_s is not None]
+        times = [math.log(self._points[i].time_s or 1.0) for i in timed]
+        freedom = n - 1 + max(0, len(timed) - 1)
+        scale = NOISE_DOF * NOISE_REL**2
+        power = -0.5 * (NOISE_DOF + freedom)
+        scored = []
+        for k in range(len(self._laws)):
+            here = [column[k] for column in self._at_probes]
+            off = [e - h[0] for e, h in zip(energies, here, strict=True)]
+            level = sum(off) / n
+            squares = sum([(o - level) ** 2 for o in off])
+            time_level = 0.0
+            if timed:
+                off = [t - here[i][1] for t, i in zip(times, timed, strict=True)]
+                time_level = sum(off) / len(timed)
+                squares += sum([(o - time_level) ** 2 for o in off])
+            score = power * math.log1p(squares / scale) - self._against(k)
+            scored.append((score, k, level, time_level, squares))
+        kept = heapq.nlargest(KEPT, scored)
+        weights = _normal([entry[0] for entry in kept])
+        heat = 1.0
+        while 1.0 / sum([w * w for w in weights]) < EFFECTIVE:
+            heat *= 1.3
+            weights = _normal([entry[0] / heat for entry in kept])
+        energy, time = [], []
+        for _, k, level, time_level, _ in kept:
+            values = [law_at(self._laws[k], x) for x in self._x]
+            energy.append([math.exp(level + e) for e, _ in values])
+            if timed:
+                time.append([math.exp(time_level + t) for _, t in values])
+        mean_squares = sum(w * entry[4] for w, entry in zip(weights, kept, strict=True))
+        return _Belief(
+            weights, energy, time, math.sqrt((scale + mean_squares) / (NOISE_DOF + max(freedom, 1)))
+        )
+
+    def _costs(self, belief: _Belief) -> list[list[float]]:
+        """Per kept curve what the objective minimises at every clock, relative to that curve's best clock."""
+        if belief.time and self.objective.name in ("edp", "ed2p", "time"):
+            raw = [
+                [cost_of(self.objective, Point(e, t)) for e, t in zip(energy, time, strict=True)]
+                for energy, time in zip(belief.energy, belief.time, strict=True)
+            ]
+        else:
+            raw = belief.energy
+        return [[cost / least for cost in costs] for costs in raw for least in (min(costs),)]
+
+    def _choose(self, belief: _Belief) -> _Choice:
+        """The clock of least mean relative cost, measured clocks corrected by what was measured there."""
+        costs = self._costs(belief)
+        mean = _weighted(belief.weights, costs)
+        predicted = self._predict(belief)
+        by_energy = self.objective.name in ("energy", "battery_wh")
+        energies = _weighted(belief.weights, belief.energy)
+        if by_energy:
+            for index in self._probed:
+                mean[index] *= predicted[self._table[index]].energy_j / energies[index]
+        losses = [100.0 * (cost - 1.0) for cost in _weighted(belief.weights, costs)]
+        if self.objective.limited is None:
+            return _Choice(min(range(len(mean)), key=lambda i: (mean[i], -i)), losses)
+        points: dict[Setting, Point] = {mhz: Point(p.energy_j, p.time_s) for mhz, p in predicted.items()}
+        answer = choose(points, self.objective)
+        assert not isinstance(answer.setting, str)  # a table holds clocks only
+        return _Choice(self._table.index(answer.setting), losses, answer.feasible, answer.reason)
+
+    def _promising(self, belief: _Belief, choice: _Choice) -> tuple[int, float]:
+        """The clock not measured yet where most is gained on average, and that gain in percent."""
+        rest = [i for i in range(len(self._table)) if i not in self._probed]
+        if self.objective.limited is not None and choice.index in rest:
+            return choice.index, max(STOP_PCT, choice.losses[choice.index])
+        costs = self._costs(belief)
+        best = min(self._probed, key=lambda i: choice.losses[i])
+        gains = {
+            i: sum(w * max(0.0, c[best] - c[i]) for w, c in zip(belief.weights, costs, strict=True))
+            for i in rest
+        }
+        candidate = max(rest, key=lambda i: (gains[i], i))
+        return candidate, choice.losses[choice.index]
+
+    def _pays(self, choice: _Choice, candidate: int, gain_pct: float) -> bool:
+        """Whether the loss that a further probe can take away is worth its steps at a worse clock."""
+        if self.run_steps is None:
+            return gain_pct >= STOP_PCT
+        left = self.run_steps - self.steps_each * (len(self._probed) + 1)
+        worse_pct = max(0.0, choice.losses[candidate] - choice.losses[choice.index])
+        return gain_pct * left > worse_pct * self.steps_each
+
+    def _predict(self, belief: _Belief) -> dict[float, Predicted]:
+        """Every clock's energy and time; where one was measured, half way between the curves and the measurement."""
+        energies = _weighted(belief.weights, belief.energy)
+        times = _weighted(belief.weights, belief.time) if belief.time else []
+        predicted = {}
+        for i, mhz in enumerate(self._table):
+            variance = sum(
+                w * (e[i] / energies[i] - 1.0) ** 2
+                for w, e in zip(belief.weights, belief.energy, strict=True)
+            )
+            energy_j, time_s = energies[i], times[i] if times else None
+            if i in self._probed:
+                point = self._points[self._probed.index(i)]
+                energy_j *= (point.energy_j / energy_j) ** TRUST
+                if time_s is not None and point.time_s is not None:
+                    time_s *= (point.time_s / time_s) ** TRUST
+            predicted[mhz] = Predicted(energy_j, time_s, 100.0 * math.sqrt(variance))
+        return predicted
+
+    def _result(self, belief: _Belief, choice: _Choice, why: str, early: bool) -> ProbeResult:
+        predicted = self._predict(belief)
+        per_unit = 1.0 if self.unit_steps is None else self.steps_each / self.unit_steps
+        chosen = self._table[choice.index]
+        spent = per_unit * sum(point.energy_j for point in self._points)
+        return ProbeResult(
+            chosen=chosen,
+            probes=tuple(self._table[i] for i in self._probed),
+            measured=tuple(self._points),
+            predicted=predicted,
+            expected_loss_pct=choice.losses[choice.index],
+            noise_rel=belief.noise_rel,
+            steps=self.steps_each * len(self._probed),
+            energy_j=spent,
+            extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j,
+            stopped_early=early,
+            why=why,
+            prior_kept=self._prior_kept,
+            feasible=choice.feasible,
+            reason=choice.reason,
+        )
+
+
+def _normal(scores: Sequence[float]) -> list[float]:
+    """Weights that sum to 1, from logarithms."""
+    top = max(scores)
+    weights = [math.exp(score - top) for score in scores]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def _weighted(weights: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    return [
+        sum([w * value for w, value in zip(weights, column, strict=True)])
+        for column in zip(*rows, strict=True)
+    ]

@@ -1,0 +1,195 @@
+"""The probe on curves whose optimum is known, and on tables and readings that are not as one would like."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wattune.core.curve import EnergyCurve, Point
+from wattune.core.errors import InputError
+from wattune.core.objectives import Objective
+from wattune.core.probe import MAX_STEPS, Measure, Probe, law_at, library
+
+ORIN = [306.0, 408.0, 510.0, 612.0, 714.0, 816.0, 918.0, 1020.0, 1122.0, 1224.0, 1300.5]
+DESKTOP = [210.0 + 30.0 * i for i in range(60)]
+UNEVEN = [300.0, 420.0, 555.0, 1110.0, 1125.0, 1140.0, 1710.0, 1980.0]
+
+
+def curve(table: list[float], static: float = 0.3, scaling: float = 0.8, rise: float = 2.5) -> EnergyCurve:
+    """Sums of powers of the clock, a law that the library does not have."""
+    points = {}
+    for mhz in table:
+        x = mhz / max(table)
+        time = scaling / x + 1.0 - scaling
+        points[mhz] = Point((static + (1.0 - static) * x**rise) * time, time)
+    return EnergyCurve(points)
+
+
+def reader(truth: EnergyCurve, noise: float = 0.0, seed: int = 0, times: bool = True) -> Measure:
+    rng = random.Random(seed)
+
+    def measure(mhz: float) -> tuple[float, float | None]:
+        point = truth.points[mhz]
+        time_s = (point.time_s or 1.0) * math.exp(rng.gauss(0, noise))
+        return point.energy_j * math.exp(rng.gauss(0, noise)), time_s if times else None
+
+    return measure
+
+
+@pytest.mark.parametrize("table", [ORIN, DESKTOP, UNEVEN, [500.0, 900.0, 1000.0, 1900.0]])
+@pytest.mark.parametrize("static", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("scaling", [0.2, 0.6, 1.0])
+@pytest.mark.parametrize("times", [True, False])
+def test_it_comes_near_the_optimum_of_a_law_it_does_not_have(
+    table: list[float], static: float, scaling: float, times: bool
+) -> None:
+    truth = curve(table, static, scaling)
+    result = Probe(table, reader(truth, times=times)).run()
+    assert truth.regret_pct(result.chosen) < (3.0 if times else 5.0)
+    assert len(result.probes) == len(set(result.probes)) <= 3
+    assert result.steps == 10 * len(result.probes) <= MAX_STEPS
+
+
+def test_under_noise_the_mean_loss_stays_small() -> None:
+    losses = []
+    for seed in range(30):
+        truth = curve(DESKTOP, 0.1 + 0.02 * seed, 1.0 - 0.02 * seed)
+        losses.append(truth.regret_pct(Probe(DESKTOP, reader(truth, 0.01, seed)).run().chosen))
+    assert sum(losses) / len(losses) < 0.6
+
+
+def test_curves_of_the_library_are_found_again() -> None:
+    losses = []
+    for law in library()[40:80]:
+        logs = [law_at(law, mhz / ORIN[-1]) for mhz in ORIN]
+        truth = EnergyCurve(
+            {m: Point(math.exp(e), math.exp(t)) for m, (e, t) in zip(ORIN, logs, strict=True)}
+        )
+        losses.append(truth.regret_pct(Probe(ORIN, reader(truth)).run().chosen))
+    assert sum(losses) / len(losses) < 0.5
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e3), st.sampled_from([0.1, 1.0, 2.5]))
+@settings(max_examples=10, deadline=None)
+def test_units_do_not_matter(joules: float, seconds: float, mhz: float) -> None:
+    truth = curve(ORIN)
+    plain = Probe(ORIN, reader(truth)).run()
+    scaled = EnergyCurve(
+        {m * mhz: Point(p.energy_j * joules, (p.time_s or 0) * seconds) for m, p in truth.points.items()}  # type: ignore[operator]
+    )
+    other = Probe(scaled.clocks, reader(scaled)).run()
+    assert other.probes == pytest.approx([p * mhz for p in plain.probes])
+    assert other.chosen == pytest.approx(plain.chosen * mhz)
+    assert other.energy_j == pytest.approx(plain.energy_j * joules)
+
+
+@pytest.mark.parametrize(
+    ("shape", "end"), [(lambda x: 1 / x, -1), (lambda x: x**1.5, 0)], ids=["falling", "rising"]
+)
+@pytest.mark.parametrize("table", [ORIN, DESKTOP])
+def test_curves_without_an_inner_minimum_end_at_an_end(
+    shape: Callable[[float], float], end: int, table: list[float]
+) -> None:
+    truth = EnergyCurve({m: Point(shape(m / table[-1]), 1.0 if end == 0 else table[-1] / m) for m in table})
+    result = Probe(table, reader(truth)).run()
+    assert result.chosen == table[end]
+
+
+def test_small_tables() -> None:
+    one = Probe([900.0], lambda _: (5.0, 1.0)).run()
+    assert (one.chosen, one.probes, one.why) == (900.0, (900.0,), "the table has one clock")
+    two = EnergyCurve({400.0: Point(9.0), 900.0: Point(5.0)})
+    assert Probe([900.0, 400.0], reader(two, times=False)).run().chosen == 900.0
+    three = EnergyCurve({400.0: Point(9.0), 500.0: Point(3.0), 900.0: Point(5.0)})
+    assert Probe(three.clocks, reader(three, times=False)).run().chosen == 500.0
+
+
+@pytest.mark.parametrize("table", [[], [300.0, 300.0], [0.0, 5.0], [float("nan")]])
+def test_tables_that_are_none(table: list[float]) -> None:
+    with pytest.raises(InputError):
+        Probe(table, lambda _: (1.0, 1.0))
+
+
+@pytest.mark.parametrize("reading", [(0.0, 1.0), (float("nan"), 1.0), (1.0, -2.0), (float("inf"), None)])
+def test_readings_that_are_none(reading: tuple[float, float | None]) -> None:
+    with pytest.raises(InputError, match="measured at"):
+        Probe(ORIN, lambda _: reading).run()
+
+
+def test_an_objective_that_needs_times_asks_for_them() -> None:
+    with pytest.raises(InputError, match="needs times"):
+        Probe(ORIN, lambda _: (1.0, None), objective=Objective("edp")).run()
+
+
+def test_a_time_missing_at_one_clock_is_no_fault() -> None:
+    truth = curve(ORIN)
+    full = reader(truth)
+    result = Probe(ORIN, lambda mhz: (full(mhz)[0], None if mhz > 900 else full(mhz)[1])).run()
+    assert truth.regret_pct(result.chosen) < 3.0
+
+
+def test_it_starts_at_the_priors_clock_and_stops_where_nothing_is_left_to_gain() -> None:
+    truth = curve(ORIN)
+    result = Probe(ORIN, reader(truth), prior=truth).run()
+    assert result.probes[0] == truth.best_clock
+    assert result.prior_kept
+    assert truth.regret_pct(result.chosen) < 1.0
+    short = Probe(ORIN, reader(truth), prior=truth, run_steps=3, unit_steps=3).run()
+    assert len(short.probes) == 2
+    assert short.stopped_early
+    assert "costs" in short.why
+
+
+def test_a_wrong_prior_does_not_win_against_measurements() -> None:
+    truth, wrong = curve(ORIN, static=0.1), curve(ORIN, static=0.75)
+    assert wrong.best_clock > truth.best_clock + 200
+    result = Probe(ORIN, reader(truth), prior=wrong).run()
+    assert not result.prior_kept
+    assert truth.regret_pct(result.chosen) < 3.0
+
+
+@pytest.mark.parametrize(("run", "each"), [(None, 10), (20, 1), (300, 1), (900, 3), (100_000, 10)])
+def test_steps_stay_within_the_run(run: int | None, each: int) -> None:
+    assert Probe(ORIN, lambda _: (1.0, 1.0), run_steps=run).steps_each == each
+
+
+def test_energy_is_counted() -> None:
+    truth = curve(ORIN)
+    result = Probe(ORIN, reader(truth), unit_steps=1000, run_steps=1000).run()
+    share = result.steps / len(result.probes) / 1000
+    assert result.energy_j == pytest.approx(share * sum(truth.energy_j(p) for p in result.probes))
+    chosen = result.predicted[result.chosen].energy_j
+    assert result.extra_j == pytest.approx(result.energy_j - share * len(result.probes) * chosen)
+
+
+def test_a_slowdown_limit_moves_the_choice_up() -> None:
+    truth = curve(DESKTOP)
+    free = Probe(DESKTOP, reader(truth)).run()
+    bound = Probe(DESKTOP, reader(truth), objective=Objective("energy", max_slowdown_pct=10.0)).run()
+    fastest = truth.points[DESKTOP[-1]].time_s or 0
+    assert bound.chosen > free.chosen
+    assert (truth.points[bound.chosen].time_s or 0) <= 1.12 * fastest
+    late = Probe(DESKTOP, reader(truth), objective=Objective("energy", deadline_s=0.5 * fastest)).run()
+    assert not late.feasible
+    assert "deadline_s" in late.reason
+
+
+def test_the_same_readings_give_the_same_answer() -> None:
+    truth = curve(UNEVEN)
+    probe = Probe(UNEVEN, reader(truth))
+    assert probe.run() == probe.run() == Probe(UNEVEN[::-1], reader(truth)).run()
+
+
+def test_a_board_needs_the_standard_library_only() -> None:
+    code = (
+        "import sys, wattune.core.probe; "
+        "assert not {'numpy', 'scipy', 'sklearn', 'pandas'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
