@@ -857,3 +857,13 @@ def test_an_answer_that_came_after_an_interruption_is_not_the_next_ones(
             sysfs.read("a")
     assert sysfs.read("b") == "b"
     sysfs.close()
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "٣٠٦", "1e9", "-306000000"])
+def test_a_clock_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
+    root = trees.golden("F1", tmp_path / "t")
+    trees.put(root, f"{trees.ORIN6}/devfreq/17000000.gpu/cur_freq", text)
+    findings = discover(Sysfs(root))
+    assert findings.gpu is not None
+    assert findings.gpu.cur_hz is None
+    assert "is no clock" in findings.errors["gpu_cur_freq"]

@@ -20,7 +20,7 @@ from wattune.core.errors import BoardError, InputError
 from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.governing import state
 from wattune.governing.bounds import Bounds, read_bounds, read_number, refusal
-from wattune.governing.client import open_lease
+from wattune.governing.client import ClockdLease, open_lease
 from wattune.governing.lease import Lease, match_clock
 
 log = logging.getLogger("wattune")
@@ -30,6 +30,8 @@ RETRY_S = 1.0
 
 CHECK_S = 1.0
 TICK_S = 0.1
+LOOKS = 10
+"""Ticks in which the clock may show under load before the pin is reported."""
 
 
 # --- pin
@@ -68,8 +70,20 @@ def run_pin(args: argparse.Namespace) -> int:
     lease = open_lease(
         findings.sysfs, node, mhz, cooling=findings.cooling or None, throttled_ok=args.throttled_ok
     )
+    if args.detach and isinstance(lease, ClockdLease):
+        raise BoardError(
+            "A pin through the clock daemon cannot be left standing: it ends with the command that asked for it.",
+            "The right to write the clock yourself was expected.",
+            "Leave --detach out, or run the command with sudo.",
+        )
+    if node.min_hz == node.max_hz:
+        log.warning(
+            "wattune: The clock is pinned at %g MHz already, by somebody else; that is what will be put back.",
+            node.max_hz / 1e6,
+        )
     try:
         with _stop() as stopped, lease:
+            _look(lease, findings)
             _show(lease, findings, detach=args.detach, as_json=args.json)
             if args.detach:
                 lease.detach()
@@ -147,9 +161,20 @@ def _show(lease: Lease, findings: Findings, *, detach: bool, as_json: bool) -> N
             f"found     {saved}, governor {node.governor}\n"
             f"set       {setting_label(lease.mhz)} MHz\n"
             f"read back {now}\n"
-            f"{held}. Unverified so far: {lease.pins[-1].why}.\n"
+            f"{held}. {'Verified' if lease.verified else 'Unverified so far'}: {lease.pins[-1].why}.\n"
         )
     sys.stdout.flush()
+
+
+def _look(lease: Lease, findings: Findings) -> None:
+    """Give the clock a moment to follow, and see whether a load proves it."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(OSError):
+            cur_hz = read_number(findings.sysfs, f"{lease.node.path}/cur_freq")
+            lease.observe(cur_hz, gpu_load_pct(findings))
+        if lease.pins[-1].verified:
+            return
+        time.sleep(TICK_S)
 
 
 def _hold(lease: Lease, findings: Findings, stopped: list[int]) -> None:

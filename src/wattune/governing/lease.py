@@ -121,7 +121,7 @@ def match_clock(clock: float, table_hz: Iterable[int], cap_hz: int) -> int:
             else "Switch the power mode yourself."
         )
         raise BoardError(
-            f"{setting_label(found)} MHz lies above the upper bound of the power mode in force"
+            f"{setting_label(found)} MHz lies above the upper bound found"
             f" ({setting_label(cap_hz / 1e6)} MHz).",
             "A clock within that bound was expected: going over it would defeat the power mode.",
             hint,

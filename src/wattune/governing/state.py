@@ -288,7 +288,7 @@ def _damaged(path: Path, why: str) -> IntegrityError:
     return IntegrityError(
         f"The lease file {path} was refused: {why}.",
         "A file as wattune writes it was expected.",
-        f"Look at the clock's bounds with `wattune doctor`, then remove it: `rm {path}`.",
+        f"Remove it (`rm {path}`), then reboot, or write the bounds that `wattune doctor` should show into min_freq and max_freq.",
     )
 
 

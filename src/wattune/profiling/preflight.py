@@ -245,7 +245,8 @@ def preflight(
         raise BoardError(
             f"Something else runs on the GPU: its load is {load:.0f} % before anything was started.",
             "An idle GPU was expected.",
-            "End it (`ps aux`, `sudo fuser -v /dev/nvhost-gpu`), then run the same command again.",
+            "End it (`ps aux`, `sudo fuser -v /dev/nvhost-gpu`; on an emulated board: `echo workload idle > DIR/emulator/control`),"
+            " then run the same command again.",
         )
     if idle is None:
         said.append(

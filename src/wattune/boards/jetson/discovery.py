@@ -292,8 +292,8 @@ def _node(findings: Findings, path: str) -> GpuNode:
     listed, current, governor = (
         _node_text(findings, path, file) for file in ("available_frequencies", "cur_freq", "governor")
     )
-    table = sorted({int(hz) for hz in listed.split() if hz.isdecimal()} - {0})
-    cur_hz = int(current) if current.isdecimal() else None
+    table = sorted({int(hz) for hz in listed.split() if _CLOCK.fullmatch(hz)} - {0})
+    cur_hz = int(current) if _CLOCK.fullmatch(current) else None
     if cur_hz == 0:
         cur_hz, findings.errors["gpu_cur_freq"] = None, "0: the GPU is powered off"
     elif cur_hz is None:
@@ -733,6 +733,10 @@ def _number(sysfs: Sysfs, path: str) -> int | None:
         return _whole(sysfs, path)
     except OSError:
         return None
+
+
+_CLOCK = re.compile(r"\d{1,15}", re.ASCII)
+"""A clock in Hz; more digits than that are no clock of anything."""
 
 
 def _whole(sysfs: Sysfs, path: str) -> int:

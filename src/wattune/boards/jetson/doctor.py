@@ -166,7 +166,7 @@ def report(
             "util_pct": load,
         }
     problems += [
-        f"A pin is in force that no run minds any more ({item}). It was to be undone when its run ended. Type `wattune restore`."
+        f"A pin is in force that no run minds any more ({item}). Type `wattune restore`."
         for item in (stale(sysfs) if stale is not None else ())
     ]
     mode = findings.power_mode
@@ -259,7 +259,7 @@ def _gpu_lines(document: dict[str, Any]) -> list[str]:
         *lines,
         f"now {now}, load {load}, bounds {gpu['min_mhz']:g} to {gpu['max_mhz']:g} MHz, governor {gpu['governor'] or 'unknown'}",
         f"clocks (MHz; in brackets: outside the bounds): {clocks or 'unknown'}",
-        f"/{gpu['node']}",
+        gpu["node"],
     ]
 
 
