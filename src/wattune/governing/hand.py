@@ -78,7 +78,7 @@ def run_pin(args: argparse.Namespace) -> int:
         )
     if node.min_hz == node.max_hz:
         log.warning(
-            "wattune: The clock is pinned at %g MHz already, by somebody else; that is what will be put back.",
+            "wattune: The clock is pinned at %g MHz already; that is what will be put back.",
             node.max_hz / 1e6,
         )
     try:
