@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -252,6 +253,33 @@ def test_a_pin_left_behind_is_said(tmp_path: Path) -> None:
         p for p in found["problems"] if "pinned at 408 MHz by process 7" in p and "`wattune restore`" in p
     ]
     assert doctor.report(findings)["problems"] == []
+
+
+def test_jtop_is_asked_only_when_told_and_its_difference_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = trees.golden("F1", tmp_path / "t")
+    args = argparse.Namespace(root=root, json=True, jtop=False)
+    doctor.run(args)
+    assert "jtop" not in json.loads(capsys.readouterr().out)
+    args.jtop = True
+    doctor.run(args)
+    check = json.loads(capsys.readouterr().out)["jtop"]
+    assert check["available"] is False
+    assert "--root" in check["reason"]
+    seen = {
+        "available": True,
+        "version": "7.2.2",
+        "rails_w": {"VDD_GPU_SOC": {"ours": 5.165, "jtop": 5.565, "difference": 0.4}},
+        "gpu_mhz": {"ours": 306.0, "jtop": 306.0, "difference": 0.0},
+        "gpu_util_pct": {"ours": None, "jtop": 3.0, "difference": None},
+    }
+    monkeypatch.setattr(doctor.jtop, "cross_check", lambda *_: seen)
+    args.json = False
+    doctor.run(args)
+    said = capsys.readouterr().out
+    assert re.search(r"VDD_GPU_SOC, W +5\.165 +5\.565 +0\.400", said)
+    assert re.search(r"GPU load, % +unknown +3\.000 +unknown", said)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")

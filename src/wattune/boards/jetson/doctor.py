@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from wattune.boards.jetson import discovery
+from wattune.boards.jetson import discovery, jtop
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs
@@ -27,6 +27,11 @@ EMULATED = "emulator/status.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``wattune doctor``."""
     add_root_argument(parser)
+    parser.add_argument(
+        "--jtop",
+        action="store_true",
+        help="also ask jtop's service, where there is one, and show the difference",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
@@ -49,6 +54,12 @@ def run(
     sysfs = sysfs_of(args)
     findings = discovery.discover(sysfs, retry_s=LATE_NODE_S)
     document = report(findings, stale=stale, daemon=daemon)
+    if args.jtop:
+        gpu = document["gpu"] or {}
+        ours = jtop.Readings(
+            document["rails_w"], gpu.get("cur_mhz"), gpu.get("util_pct"), document["temps_c"]
+        )
+        document["jtop"] = jtop.cross_check(findings, ours)
     findings.sysfs.close()
     sysfs.close()
     sys.stdout.write(
@@ -212,6 +223,8 @@ def text(document: dict[str, Any]) -> str:
         lines += _section("Power", _power_lines(document))
     lines += _section("Temperatures", _temperature_lines(document))
     lines += _section("What works", _works(document))
+    if "jtop" in document:
+        lines += _section("Against jtop", _jtop_lines(document["jtop"]))
     lines += _section("Worth knowing", document["warnings"])
     lines += _section("What does not, and what to type", document["problems"])
     return "\n".join(lines).rstrip()
@@ -240,6 +253,21 @@ def _board_lines(document: dict[str, Any]) -> list[str]:
         release,
         *simulated,
     ]
+
+
+def _jtop_lines(check: dict[str, Any]) -> list[str]:
+    if not check["available"]:
+        return [f"not compared: {check['reason']}"]
+    pairs = [(f"{label}, W", pair) for label, pair in check["rails_w"].items()]
+    pairs += [("GPU clock, MHz", check["gpu_mhz"]), ("GPU load, %", check["gpu_util_pct"])]
+    return [f"jtop {check['version']}: ours, jtop's, difference"] + [
+        f"{name:<24} {_or_unknown(pair['ours'])} {_or_unknown(pair['jtop'])} {_or_unknown(pair['difference'])}"
+        for name, pair in pairs
+    ]
+
+
+def _or_unknown(value: float | None) -> str:
+    return f"{'unknown':>10}" if value is None else f"{value:>10.3f}"
 
 
 def _gpu_lines(document: dict[str, Any]) -> list[str]:
