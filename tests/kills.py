@@ -133,7 +133,7 @@ def mounted(root: Path, **kwargs: Any) -> Iterator[Mounted]:
 def kill_at_random(board: Mounted, rng: random.Random) -> str:
     """Kill a process that pins, moves and restores at a random moment; returns what the bounds were then."""
     process = board.start([sys.executable, __file__, str(board.root), "loop"])
-    time.sleep(rng.uniform(0.0, 0.5))
+    time.sleep(rng.uniform(0.0, 1.2))  # a watchdog's start takes a good part of a second on a slow machine
     process.send_signal(signal.SIGKILL)
     process.wait()
     then = str(board.bounds)

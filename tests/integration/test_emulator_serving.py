@@ -947,3 +947,18 @@ def test_text_changes_in_place(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+@pytest.mark.skipif(fuse.why_not() is not None, reason=str(fuse.why_not()))
+def test_a_mount_in_our_own_process_leaves_sigpipe_ignored(tmp_path: Path) -> None:
+    tree = Tree()
+    tree.add("sys/one", File(lambda: "1\n"))
+    mount = fuse.Mount(tree, tmp_path, threading.RLock())
+    assert (tmp_path / "sys/one").read_text() == "1\n"
+    mount.close()
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):  # and not the end of this process
+        os.write(writer, b"x")
+    os.close(writer)

@@ -304,6 +304,10 @@ def test_a_kill_before_every_single_access_leaves_the_clocks_restored(board6: Mo
 def test_twenty_kills_at_random_leave_the_clocks_restored(board: Mounted) -> None:
     rng = random.Random(4)
     seen = {kills.kill_at_random(board, rng) for _ in range(10)}
+    for _ in range(20):  # on a slow machine most come before the first pin
+        if len(seen) > 1:
+            break
+        seen.add(kills.kill_at_random(board, rng))
     assert len(seen) > 1  # they met it pinned
 
 

@@ -12,6 +12,7 @@ import functools
 import importlib
 import itertools
 import os
+import signal
 import stat
 import tempfile
 import threading
@@ -329,5 +330,8 @@ class Mount:
             supervisor.unmount(self._directory)
             self._thread.join(timeout=2)
         finally:
+            if threading.current_thread() is threading.main_thread():
+                # libfuse leaves SIGPIPE at its default, which kills; Python's own is to ignore it.
+                signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             if self._run is not None:
                 self._run.close(served=self._thread.is_alive())
