@@ -434,8 +434,13 @@ def to_config(document: Any) -> Config:
     return config
 
 
-def load_params(path: Path = PARAMS) -> Config:
+def load_params(path: Path = PARAMS, only: str = "") -> Config:
     """Read and check ``params.yaml``.
+
+    Args:
+        path: the file.
+        only: id of the one workload that is wanted; the others are neither checked nor returned (most of the time goes there). All
+            are where there is none of that id.
 
     Raises:
         InputError: missing, not YAML, or not valid.
@@ -451,6 +456,14 @@ def load_params(path: Path = PARAMS) -> Config:
         raise InputError(f"{path} is not YAML: {_one_line(error)}.", hint="Run `make params`.") from error
     if not isinstance(document, dict):
         raise InputError(f"{path} is empty or not a mapping.", hint="Run `make params`.")
+    workloads = document.get("workloads")
+    if (
+        only
+        and isinstance(workloads, dict)
+        and only in workloads
+        and only in (document.get("workload_ids") or ())
+    ):
+        document |= {"workloads": {only: workloads[only]}, "workload_ids": [only]}
     return to_config(document)
 
 

@@ -16,7 +16,7 @@ from wattune.config import compose  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-STAGES = ("profile", "features", "train", "evaluate", "validate", "gate", "card", "publish")
+STAGES = ("protocol", "profile", "features", "train", "evaluate", "validate", "gate", "card", "publish")
 
 
 def test_params_agree_with_conf() -> None:
@@ -40,7 +40,7 @@ def test_the_stages_are_the_path_of_the_data() -> None:
         assert stage["cmd"].startswith(f"python -m wattune.stages.{name}")
 
 
-@pytest.mark.parametrize("stage", [s for s in STAGES if s != "profile"])
+@pytest.mark.parametrize("stage", [s for s in STAGES if s not in ("protocol", "profile")])
 def test_deps_cover_the_code_a_stage_imports(stage: str) -> None:
     """Import the stage's module with everything it uses lazily, and compare with what dvc.yaml watches."""
     deps = [ROOT / dep for dep in DVC["stages"][stage]["deps"] if dep.startswith("src/")]

@@ -20,6 +20,7 @@ from wattune.config import Config, to_config
 from wattune.core.errors import BoardError, InputError
 from wattune.stages.features import features
 from wattune.stages.profile import profile
+from wattune.stages.protocol import protocol
 
 ROOT = Path(__file__).parents[2]
 NAME = "bert-small-sst2"
@@ -213,3 +214,29 @@ def test_read_only_data_folder(mounted) -> None:  # type: ignore[no-untyped-def]
     folder = mounted("ro")
     with pytest.raises(BoardError, match="the file system is read-only"):
         profile(config(), NAME, folder / "profiles", folder / "superseded")
+
+
+def test_the_protocol_names_all_that_cells_rest_on_and_nothing_else() -> None:
+    """Every field of board and sweep moves it, but for those that only a real board has; so does the board's file."""
+
+    def of(**board: object) -> dict[str, object]:
+        given = {"constants": str(ROOT / "src/wattune/boards/virtual/jetson-agx-orin-64gb.json"), **board}
+        return protocol(to_config({"board": given}))
+
+    assert protocol(config()) == protocol(config())
+    assert (
+        len(
+            {
+                json.dumps(protocol(config(**{k: v})))
+                for k, v in {"repeats": 3, "steps": 21, "seed": 7}.items()
+            }
+        )
+        == 3
+    )
+    assert of() == of(live={"hz": 7.0}, root="elsewhere")
+    assert of() != of(power_mode="30W")
+    xavier = of(constants=str(ROOT / "src/wattune/boards/virtual/jetson-agx-xavier.json"))
+    assert of()["constants_sha256"] != xavier["constants_sha256"]
+    assert of(kind="jetson") != of(kind="jetson", live={"hz": 7.0})
+    with pytest.raises(InputError, match=r"nowhere\.json"):
+        of(constants="nowhere.json")

@@ -89,3 +89,13 @@ def test_hand_edited_params_are_checked_again(tmp_path: Path) -> None:
         load_params(path)
     with pytest.raises(InputError, match="does not exist"):
         load_params(tmp_path / "none.yaml")
+
+
+def test_one_workload_alone() -> None:
+    """Only what is asked for is built, exactly as it is among all; another's fault does not matter then; an unknown id gives all."""
+    everything = load_params(ROOT / "params.yaml")
+    for name in ("bert-base-sst2", "pythia-1b-rte"):
+        alone = load_params(ROOT / "params.yaml", name)
+        assert alone.workloads == {name: everything.workloads[name]}
+        assert (alone.board, alone.sweep) == (everything.board, everything.sweep)
+    assert load_params(ROOT / "params.yaml", "nobody") == everything

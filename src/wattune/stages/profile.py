@@ -209,7 +209,7 @@ def main() -> None:
             "One workload id was expected.",
             hint="For example: python -m wattune.stages.profile bert-base-sst2",
         )
-    result = profile(load_params(), sys.argv[1], PROFILES, SUPERSEDED)
+    result = profile(load_params(only=sys.argv[1]), sys.argv[1], PROFILES, SUPERSEDED)
     log.info(
         "%d settings measured, %d there already.",
         len(result.measured),
