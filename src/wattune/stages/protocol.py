@@ -6,13 +6,14 @@ stage, so what is said once and not once per workload is most of a clean run's t
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from wattune.config import Config, load_params
-from wattune.io import clear_os_errors, file_sha256, write_json
+from wattune.io import read_data, write_json
 from wattune.stages._main import run
 
 PROTOCOL = Path("data/protocol.json")
@@ -36,8 +37,10 @@ def protocol(config: Config, root: Path = Path()) -> dict[str, Any]:
     constants = None
     if config.board.kind == "virtual":
         board = {key: value for key, value in board.items() if key not in LIVE_ONLY}
-        with clear_os_errors(root / config.board.constants, "read"):
-            constants = file_sha256(root / config.board.constants)
+        data = read_data(
+            root / config.board.constants, "The board's file", "Correct board.constants in conf/board/."
+        )
+        constants = hashlib.sha256(data).hexdigest()
     return {
         "schema_version": SCHEMA_VERSION,
         "board": board,
