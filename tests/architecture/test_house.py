@@ -16,7 +16,18 @@ from wattune.config import compose  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-STAGES = ("protocol", "profile", "features", "train", "evaluate", "validate", "gate", "card", "report", "publish")
+STAGES = (
+    "protocol",
+    "profile",
+    "features",
+    "train",
+    "evaluate",
+    "validate",
+    "gate",
+    "card",
+    "report",
+    "publish",
+)
 
 
 def test_params_agree_with_conf() -> None:

@@ -150,7 +150,9 @@ class Facts:
         """Groups of workloads that every policy has figures for: all, sizes, then tasks as ``task NAME``."""
         every = list(self.metrics.values())
         sizes = [name for name in every[0] if name != "tasks" and all(name in groups for groups in every)]
-        tasks = [t for t in every[0].get("tasks", {}) if all(t in groups.get("tasks", {}) for groups in every)]
+        tasks = [
+            t for t in every[0].get("tasks", {}) if all(t in groups.get("tasks", {}) for groups in every)
+        ]
         return sizes + ([f"task {task}" for task in tasks] if len(tasks) > 1 else [])
 
     def result(self, policy: str, group: str) -> Mapping[str, Any]:

@@ -81,13 +81,9 @@ def tiles(facts: Facts) -> Markup:
             )
         )
     decision = facts.decision
-    failed = sum(rule["passed"] is False for rule in decision["rules"])
+    held = sum(rule["passed"] is True for rule in decision["rules"])
     verdict = {"accepted": "yes", "rejected": "no"}.get(str(decision["verdict"]), "–")
-    why = (
-        f"{failed} of {len(decision['rules'])} rules fail"
-        if failed
-        else f"{len(decision['rules'])} rules judged"
-    )
+    why = f"{held} of {len(decision['rules'])} rules hold" if decision["rules"] else "no rule was judged"
     boxes.append(
         tag(
             "li",
@@ -160,7 +156,7 @@ def verdicts(facts: Facts) -> Markup:
             )
         )
     said += [
-        tag("li", f"The gate refuses it: {rule['rule']}: {rule['reason']}.")
+        tag("li", f"The gate refuses it: {rule['rule']}: {str(rule['reason']).rstrip('.')}.")
         for rule in facts.decision["rules"]
         if rule["passed"] is False
     ]

@@ -308,7 +308,11 @@ def certificates(facts: Facts) -> Markup:
         return tag("p", tag("b", "No certificates. "), count, evidence.why_none)
     found = evidence.certificates
     simulated = facts.meta["provenance"] == "simulated"
-    emulated = tag("b", " They are an emulated board's: the meter was real, the energy was not.") if simulated else None
+    emulated = (
+        tag("b", " They are an emulated board's: the meter was real, the energy was not.")
+        if simulated
+        else None
+    )
     rails = str(facts.meta["rails"]).split(",")[0]
     discarded = [reason for c in found for reason in c.get("run", {}).get("discarded", ())]
     pins = [c["pin"] for c in found if c.get("pin") is not None]

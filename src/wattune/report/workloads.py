@@ -282,8 +282,8 @@ def cards(facts: Facts) -> Markup:
 
 # --- energy against time over all workloads ---------------------------------------------------------------------------
 
-OVER_WIDTH, OVER_HEIGHT = 460.0, 330.0
-_MARGINS = (58.0, 14.0, 18.0, 40.0)
+OVER_WIDTH, OVER_HEIGHT = 400.0, 310.0
+_MARGINS = (50.0, 10.0, 18.0, 40.0)
 """Left, right, top, bottom."""
 
 
