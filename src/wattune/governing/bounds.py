@@ -64,9 +64,13 @@ def read_bounds(sysfs: Sysfs, node: str) -> Bounds:
     """The bounds in force.
 
     Raises:
-        OSError: as the driver gives it.
+        OSError: as the driver gives it; EIO where one is below 0, which no kernel keeps.
     """
-    return Bounds(read_number(sysfs, f"{node}/min_freq"), read_number(sysfs, f"{node}/max_freq"))
+    found = Bounds(read_number(sysfs, f"{node}/min_freq"), read_number(sysfs, f"{node}/max_freq"))
+    for name, hz in zip(("min_freq", "max_freq"), found, strict=True):
+        if hz < 0:
+            raise OSError(errno.EIO, f"'{hz}' is no clock", f"{node}/{name}")
+    return found
 
 
 def write_bounds(sysfs: Sysfs, node: str, wanted: Bounds) -> None:

@@ -16,7 +16,6 @@ import json
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -46,6 +45,11 @@ WATCHDOG_S = 10.0
 MAX_ANSWER = 1 << 16
 MAX_PATH = 100
 """Bytes that fit into a socket's address."""
+
+DAEMON_GONE = (
+    "Start it again (`sudo systemctl restart wattune-clockd.socket`, or `sudo wattune clockd` by hand), then run the same command"
+    " again; `journalctl -u wattune-clockd` says why it ended."
+)
 
 _ERRORS: dict[int, type[WattuneError]] = {e.exit_code: e for e in (InputError, BoardError, IntegrityError)}
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -227,7 +231,7 @@ class ClockdLease(Lease):
             cooling=self._cooling,
             pid=os.getpid(),
             started=state.process_start(os.getpid()),
-            program=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python",
+            program=self.program,
         )
         self.saved = found
         atexit.register(self._at_exit)
@@ -247,11 +251,7 @@ class ClockdLease(Lease):
             assert self._record is not None
             hz = match_clock(clock, self.node.table_hz, self.saved.max_hz)
             if not self.check():
-                raise BoardError(
-                    self.lost or "The bounds of the GPU clock could not be read.",
-                    "Bounds as set here were expected.",
-                    "Start anew.",
-                )
+                raise self.taken()
             self._ask({"do": "pin", "hz": hz})
             self._record = replace(self._record, set_hz=(hz,))
             self._pinned(hz)
@@ -262,6 +262,7 @@ class ClockdLease(Lease):
         with self._section():
             if not self.ended and not self.lost and self._hung_up():
                 self.lost = "The clock daemon has ended, and no longer holds the GPU clock."
+                self._lost_hint = DAEMON_GONE
                 self._note(self.lost, warn=True)
             return super().check()
 
@@ -293,8 +294,9 @@ class ClockdLease(Lease):
             outcome = self._restored_by_watchdog(self.saved)
         self.outcome = outcome
         if outcome.kind == "left":
-            self.lost = self.lost or outcome.text
-        self._note(outcome.text, warn=outcome.kind in ("left", "failed"))
+            self._left(outcome, self.saved)
+        else:
+            self._note(outcome.text, warn=outcome.kind == "failed")
 
     def _restored_by_watchdog(self, saved: Bounds) -> Outcome:
         """Without the daemon: see whether what it left behind restores."""

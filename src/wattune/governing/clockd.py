@@ -85,7 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--socket",
         type=Path,
         metavar="PATH",
-        help=f"where to listen (default: ${VARIABLE}, else /run/wattune/{SOCKET}); unused where systemd hands the socket over",
+        help=f"where to listen (default: ${VARIABLE}, else /run/wattune/{SOCKET}, under --root DIR in DIR/run/wattune or beside"
+        " a mounted tree); unused where systemd hands the socket over",
     )
     parser.add_argument(
         "--group", default=GROUP, help="the group that may connect, besides root (default: %(default)s)"
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         listener = listener_of_systemd()
         if listener is None:
-            path = path or state.usable_folder(sysfs) / SOCKET
+            path = path or place_to_listen(sysfs)
             listener = stack.enter_context(listening(path, args.group))
             where = str(path)
         else:
@@ -153,6 +154,42 @@ def recover(sysfs: Sysfs) -> None:
 
 
 # --- the socket
+
+
+def place_to_listen(sysfs: Sysfs) -> Path:
+    """Where to listen at where nobody named a place: one of those that clients look at, the first in which sockets can be made.
+
+    The run folder of a mounted tree takes files only; then it is the folder beside it that the tree's path determines.
+
+    Raises:
+        BoardError: there is no folder that can be written.
+    """
+    first = state.usable_folder(sysfs)
+    for folder in dict.fromkeys((first, *state.folders(sysfs))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _try_socket_in(folder)
+        except OSError:
+            continue
+        return folder / SOCKET
+    return first / SOCKET  # which then says why not
+
+
+def _try_socket_in(folder: Path) -> None:
+    """Make a socket and remove it.
+
+    Raises:
+        OSError: none can be made there.
+    """
+    trial = folder / f".{SOCKET}.{os.getpid()}"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+        before = os.umask(0o177)
+        try:
+            with socket_address(trial) as address:
+                probe.bind(address)
+        finally:
+            os.umask(before)
+        trial.unlink()
 
 
 def listener_of_systemd() -> socket.socket | None:
@@ -492,6 +529,7 @@ class Daemon:
             assert self._findings is not None
             _must_be_listed(hz, node.table_hz)
             lease = Lease(self._findings.sysfs, node, hz, cooling=self._findings.cooling or None)
+            lease.program = state.DAEMON
             lease.__enter__()
             self._lease, self._holder = lease, peer
         lease, saved = self._lease, self._lease.saved

@@ -10,18 +10,20 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from wattune.boards.jetson.discovery import discover, gpu_load_pct
+from wattune.boards.jetson.discovery import discover, gpu_load_pct, why_no_clock
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
-from wattune.core.errors import BoardError, InputError
+from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.governing import state
-from wattune.governing.bounds import Bounds, read_bounds, read_number, refusal
+from wattune.governing.bounds import Bounds, Outcome, commands, read_bounds, read_number, refusal
 from wattune.governing.client import ClockdLease, open_lease
-from wattune.governing.lease import Lease, match_clock
+from wattune.governing.damaged import Damaged, FullRange, damaged_files, forget, full_range, give_back
+from wattune.governing.lease import Lease, match_clock, refuse_read_only
 
 log = logging.getLogger("wattune")
 
@@ -66,6 +68,7 @@ def run_pin(args: argparse.Namespace) -> int:
     sysfs = sysfs_of(args)
     findings = discover(sysfs, retry_s=RETRY_S)
     node = _gpu(findings)
+    refuse_read_only(node)
     match_clock(mhz, node.table_hz, 0)  # a clock that is none is said before anything about the board's state
     lease = open_lease(
         findings.sysfs, node, mhz, cooling=findings.cooling or None, throttled_ok=args.throttled_ok
@@ -99,11 +102,10 @@ def run_pin(args: argparse.Namespace) -> int:
             "The bounds found at the start were expected.",
             "Type `wattune restore`, or reboot the board.",
         )
-    if lease.lost:
-        raise BoardError(
-            lease.lost if outcome.kind == "left" else f"{lease.lost} {outcome.text}",
-            "A clock that nobody else sets was expected.",
-            "Stop other programs that set clocks (jetson_clocks, nvpmodel, jtop), then pin it again.",
+    if lease.lost:  # said in full when it was seen
+        end = "the bounds are left as they are now" if outcome.kind == "left" else outcome.text.rstrip(".")
+        raise lease.taken(
+            f"The pin at {setting_label(lease.mhz)} MHz ended early; {end[0].lower()}{end[1:]}."
         )
     log.info("wattune: %s", outcome.text)
     return 0
@@ -125,12 +127,8 @@ def _mhz(text: str) -> float:
 
 def _gpu(findings: Findings) -> GpuNode:
     if findings.gpu is None:
-        reason = findings.errors.get("gpu", "no devfreq node of a GPU was found")
-        raise BoardError(
-            f"There is no GPU clock to pin here: {reason}.",
-            "A Jetson's GPU was expected.",
-            "Type `wattune doctor` to see what was found.",
-        )
+        what, expected, hint = why_no_clock(findings)
+        raise BoardError(f"There is no GPU clock to pin here. {what}", expected, hint)
     return findings.gpu
 
 
@@ -238,6 +236,11 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--forget", action="store_true", help="leave the bounds as they are and drop what was saved"
     )
+    which.add_argument(
+        "--full-range",
+        action="store_true",
+        help="where a lease file is damaged: set the bounds to all clocks that the power mode allows, and drop the file",
+    )
     add_root_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
@@ -247,16 +250,24 @@ def run_restore(args: argparse.Namespace) -> int:
 
     Raises:
         BoardError: the holder is alive, somebody else changed the bounds since, or they could not be written.
-        IntegrityError: a damaged lease file.
+        IntegrityError: a damaged lease file, which was left as it is.
     """
-    done = state.restore_stale(sysfs_of(args), force=args.force, forget=args.forget)
+    sysfs = sysfs_of(args)
+    done = state.restore_stale(sysfs, force=args.force, forget=args.forget, pass_damaged=True)
+    damaged = damaged_files(sysfs)
+    findings = discover(sysfs, retry_s=RETRY_S) if damaged else None
+    treated = [_treat(one, findings, args) for one in damaged if findings is not None]
     if args.json:
-        sys.stdout.write(json.dumps({"leases": [_entry(item) for item in done]}, indent=2) + "\n")
-    elif not done:
+        document = {"leases": [_entry(item) for item in done], "damaged": [item.entry() for item in treated]}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    elif not done and not treated:
         sys.stdout.write("Nothing to restore: no clock was left pinned.\n")
     else:
         for item in done:
             sys.stdout.write(f"{item.record.node.rsplit('/', 1)[-1]}: {item.outcome.text}\n")
+        for one in treated:
+            if one.outcome is not None:
+                sys.stdout.write(f"{one.file.path.name}: {one.outcome.text}\n")
     sys.stdout.flush()
     kept = [item for item in done if not item.removed]
     if kept:
@@ -271,6 +282,8 @@ def run_restore(args: argparse.Namespace) -> int:
             if changed
             else f"As root, type: {first.hint}",
         )
+    for one in treated:
+        one.raise_where_kept()
     return 0
 
 
@@ -286,3 +299,94 @@ def _entry(item: state.Restored) -> dict[str, Any]:
         "state_file": str(item.path),
         "removed": item.removed,
     }
+
+
+# --- a damaged lease file
+
+
+@dataclass(frozen=True, slots=True)
+class _Treated:
+    """What became of a damaged lease file.
+
+    Attributes:
+        file: the file.
+        findings: the board.
+        now: its bounds; None where they cannot be read.
+        wanted: the full range; None where it is not known.
+        outcome: of setting or forgetting; None where nothing was asked for, or could be done.
+    """
+
+    file: Damaged
+    findings: Findings
+    now: Bounds | None
+    wanted: FullRange | None
+    outcome: Outcome | None = None
+
+    @property
+    def removed(self) -> bool:
+        return self.outcome is not None and self.outcome.kind in ("restored", "left")
+
+    def entry(self) -> dict[str, Any]:
+        wanted = None if self.wanted is None else _in_mhz(self.wanted.bounds) | {"by": self.wanted.by}
+        return {
+            "state_file": str(self.file.path),
+            "problem": self.file.error.what,
+            "readable": self.file.readable,
+            "now": None if self.now is None else _in_mhz(self.now),
+            "full_range": wanted,
+            "outcome": None if self.outcome is None else self.outcome.kind,
+            "text": None if self.outcome is None else self.outcome.text,
+            "removed": self.removed,
+        }
+
+    def raise_where_kept(self) -> None:
+        """Say what can be done about a file that still stands.
+
+        Raises:
+            IntegrityError: it was not asked to be dealt with.
+            BoardError: it was, and could not be.
+        """
+        gpu = self.findings.gpu
+        if self.removed:
+            return
+        if self.outcome is not None:
+            raise BoardError(
+                self.outcome.text,
+                "Bounds that can be written were expected.",
+                "Run the command with sudo; where it fails as root too, reboot the board, which resets them.",
+            )
+        now = "The bounds cannot be read now." if self.now is None else f"The bounds read {self.now} now."
+        drop = "type `wattune restore --forget` to drop the file and leave the bounds"
+        if gpu is None or not gpu.table_hz or gpu.read_only:
+            hint = f"Reboot the board, which resets them; {drop}."
+        elif self.wanted is not None:
+            by_hand = commands(self.findings.sysfs, gpu.path, self.wanted.bounds)
+            hint = (
+                f"Type `wattune restore --full-range` (as root) to set them to {self.wanted.bounds}, the table up to"
+                f" {self.wanted.by}, and drop the file; that is: {by_hand}. Or {drop}."
+            )
+        else:
+            by_hand = commands(self.findings.sysfs, gpu.path, Bounds(gpu.table_hz[0], gpu.table_hz[-1]))
+            hint = (
+                "How far the power mode lets the clock go is unknown: reboot the board, or, where nothing caps it, type"
+                f" {by_hand}; then {drop}."
+            )
+        raise IntegrityError(f"{self.file.error.what} {self.file} {now}", self.file.error.expected, hint)
+
+
+def _treat(one: Damaged, findings: Findings, args: argparse.Namespace) -> _Treated:
+    """Do with a damaged file what the command says; without a word from the user nothing is done."""
+    sysfs, gpu, now, wanted = findings.sysfs, findings.gpu, None, None
+    if gpu is not None:
+        with contextlib.suppress(OSError):
+            now = read_bounds(sysfs, gpu.path)
+        wanted = full_range(findings, gpu, one.readable) if gpu.table_hz and not gpu.read_only else None
+    treated = _Treated(one, findings, now, wanted)
+    if args.forget:
+        forget(one)
+        text = "The bounds are left as they are, and the damaged file is dropped."
+        return replace(treated, outcome=Outcome("left", text, now))
+    if args.full_range and gpu is not None and wanted is not None:
+        outcome = give_back(sysfs, one, gpu, wanted)
+        return replace(treated, outcome=outcome, now=outcome.bounds or now)
+    return treated

@@ -17,7 +17,6 @@ import errno
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -68,6 +67,11 @@ MISSES = 3
 
 LOCK_PATIENCE_S = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+OTHERS = (
+    "Stop other programs that set clocks (jetson_clocks, nvpmodel, jtop), then run the same command again."
+)
+"""What to do where the bounds are no longer ours."""
 
 NOT_YET = "no load was seen yet, and the clock of an idle GPU says nothing"
 
@@ -129,6 +133,20 @@ def match_clock(clock: float, table_hz: Iterable[int], cap_hz: int) -> int:
     return entries[found]
 
 
+def refuse_read_only(node: GpuNode) -> None:
+    """Refuse a node that must not be written, before anything else is judged.
+
+    Raises:
+        BoardError: it must not.
+    """
+    if node.read_only:
+        raise BoardError(
+            f"The GPU clock of this board is not pinned: {node.read_only.rstrip('.')}.",
+            "A node that may be written was expected.",
+            "Run without pinning: measuring and reading work.",
+        )
+
+
 class Lease:
     """A clock held on one node.
 
@@ -148,6 +166,7 @@ class Lease:
         outcome: what became of restoring; None before.
         events: what happened, with seconds since the start.
         state_file: the lease file; None before.
+        program: what the holder is called there.
     """
 
     def __init__(
@@ -164,9 +183,11 @@ class Lease:
         self.sysfs = sysfs if sysfs.timeout_s is None else sysfs.within(sysfs.timeout_s)
         self.node = node
         self._clock, self._throttled_ok, self._with_watchdog = clock, throttled_ok, watchdog
+        self.program = state.own_name()
         self._cooling = None if cooling is None else tuple(cooling.values())
         self.saved: Bounds | None = None
         self.lost, self.ended = "", "it was not entered"
+        self._lost_hint = OTHERS
         self.outcome: Outcome | None = None
         self.events: list[tuple[float, str]] = []
         self.pins: list[Pin] = []
@@ -243,12 +264,7 @@ class Lease:
     def __enter__(self) -> Lease:
         if self.pins or self.outcome is not None:
             raise RuntimeError("a lease is entered once")
-        if self.node.read_only:
-            raise BoardError(
-                f"The GPU clock of this board is not pinned: {self.node.read_only.rstrip('.')}.",
-                "A node that may be written was expected.",
-                "Run without pinning.",
-            )
+        refuse_read_only(self.node)
         if not self.node.table_hz:
             raise BoardError(
                 "The board gives no table of clocks.",
@@ -308,7 +324,7 @@ class Lease:
             cooling=cooling,
             pid=os.getpid(),
             started=state.process_start(os.getpid()),
-            program=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python",
+            program=self.program,
         )
         state.save(self.state_file, record)
         self._record, self.saved = record, found
@@ -390,7 +406,7 @@ class Lease:
             assert self.state_file is not None
             hz = match_clock(clock, self.node.table_hz, self.saved.max_hz)
             if not self.check():
-                raise BoardError(self.lost, "Bounds as set here were expected.", "Start anew.")
+                raise self.taken()
             record = replace(self._record, set_hz=(self.hz, hz))
             state.save(self.state_file, record)
             self._record = record
@@ -415,6 +431,9 @@ class Lease:
                 self._note(f"The bounds could not be read: {reason_of(error)}.", warn=True)
                 if error.errno == errno.ENOENT:
                     self.lost = "The GPU's devfreq node went away."
+                    self._lost_hint = (
+                        "Type `wattune doctor` to see whether it is back, then run the same command again."
+                    )
                 return False
             wanted = Bounds(self.hz, self.hz)
             if same_bounds(now, wanted):
@@ -427,6 +446,25 @@ class Lease:
             self.lost = f"Somebody else changed the bounds of the GPU clock: they read {now}, not {wanted}."
             self._note(self.lost, warn=True)
             return False
+
+    def taken(self, what: str = "") -> BoardError:
+        """The error for a clock that is no longer held here, with what to do about what took it.
+
+        Args:
+            what: how to say it; in the lease's own words where not given.
+        """
+        if not self.lost:
+            why = self.ended or "its bounds cannot be read"
+            return BoardError(
+                f"The lease on the GPU clock does not hold: {why}.",
+                "Bounds as set here were expected.",
+                "Type `wattune doctor` to see the clock's state.",
+            )
+        hint = self._lost_hint
+        if self.outcome is not None and self.outcome.kind == "left" and self.saved is not None:
+            by_hand = commands(self.sysfs, self.node.path, self.saved)
+            hint += f" To set the bounds found at the start all the same, as root: {by_hand}"
+        return BoardError(what or self.lost, "A clock that stays as it was set here was expected.", hint)
 
     def observe(self, cur_hz: int | None, load_pct: float | None) -> None:
         """Take a reading into account: under load it proves the clock, or refutes it.
@@ -468,12 +506,7 @@ class Lease:
             BoardError: the bounds are no longer ours, or a busy GPU runs at another clock.
         """
         if not self.check():
-            raise BoardError(
-                self.lost
-                or f"The lease on the GPU clock does not hold: {self.ended or 'it cannot be read'}.",
-                "Bounds as set here were expected.",
-                "Stop other programs that set clocks (jetson_clocks, nvpmodel, jtop) and start anew.",
-            )
+            raise self.taken()
         if not load_seen:
             return bool(self.pins[-1].verified)
         with self._section():
@@ -557,11 +590,15 @@ class Lease:
         with contextlib.suppress(WattuneError):
             state.remove(self.state_file)
         if outcome.kind == "left":
-            self.lost = self.lost or outcome.text
-            by_hand = commands(self.sysfs, self.node.path, record.saved)
-            self._note(f"{outcome.text} To restore them all the same, as root: {by_hand}", warn=True)
+            self._left(outcome, record.saved)
             return
         self._note(outcome.text)
+
+    def _left(self, outcome: Outcome, saved: Bounds) -> None:
+        """Bounds that somebody else set stay: said once, here where it was not seen before."""
+        by_hand = commands(self.sysfs, self.node.path, saved)
+        self._note(f"{outcome.text} To restore them all the same, as root: {by_hand}", warn=not self.lost)
+        self.lost = self.lost or outcome.text
 
     def _by_hand(self) -> str:
         assert self.saved is not None

@@ -14,6 +14,8 @@ import hashlib
 import json
 import os
 import re
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,6 +31,9 @@ PATIENCE_S = 3.0
 """How long a lock is waited for whose holder is dead: its watchdog is just restoring."""
 
 MAX_BYTES = 65536
+
+DAEMON = "wattune clockd"
+"""What the clock daemon is called in a lease file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,14 @@ class Record:
         return not self.detached and process_start(self.pid) == self.started is not None
 
     @property
+    def is_daemon(self) -> bool:
+        """Whether the clock daemon holds it, for a client of its own."""
+        return self.program == DAEMON
+
+    @property
     def holder(self) -> str:
         """The holder's name for people."""
-        return f"{self.program} (process {self.pid})"
+        return f"{'the clock daemon' if self.is_daemon else self.program} (process {self.pid})"
 
     def put_back(self, sysfs: Sysfs, *, force: bool = False) -> Outcome:
         """Restore what it says; see :func:`wattune.governing.bounds.put_back`."""
@@ -103,6 +113,15 @@ class Stale:
 
 
 # --- processes and boots
+
+
+def own_name() -> str:
+    """What this process is called, for people: the command typed, where it is one of ours."""
+    path = Path(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c") else Path("python")
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    if name == "wattune" or path.parts[-2:] == ("wattune", "cli.py"):
+        return " ".join(["wattune", *(word for word in sys.argv[1:2] if word.isalpha())])
+    return name or "python"
 
 
 def process_start(pid: int) -> int | None:
@@ -239,7 +258,7 @@ def load(path: Path) -> Record | None:
         BoardError: it could not be read.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -251,7 +270,10 @@ def load(path: Path) -> Record | None:
             "Run the command as the user who pinned the clock, or with sudo.",
         ) from error
     try:
-        if os.fstat(handle).st_uid not in (0, os.geteuid()):
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise _damaged(path, "it is no file")
+        if about.st_uid not in (0, os.geteuid()):
             raise _damaged(path, "it belongs to another user")
         text = os.read(handle, MAX_BYTES)
     finally:
@@ -288,7 +310,7 @@ def _damaged(path: Path, why: str) -> IntegrityError:
     return IntegrityError(
         f"The lease file {path} was refused: {why}.",
         "A file as wattune writes it was expected.",
-        f"Remove it (`rm {path}`), then reboot, or write the bounds that `wattune doctor` should show into min_freq and max_freq.",
+        "Type `wattune restore`: it says what can still be read in it, and how to get the clock back.",
     )
 
 
@@ -380,6 +402,22 @@ def _try_lock(handle: int, *, must: bool) -> bool:
     return True
 
 
+def lock_file(path: Path) -> Lock:
+    """Lock a lease file alone, whatever node it is of.
+
+    Raises:
+        BoardError: its holder lives, or the lock file cannot be used.
+    """
+    lock = Lock()
+    try:
+        if lock.take(path.with_suffix(".lock"), shared_folder=None):
+            return lock
+    except OSError as error:
+        lock.release()
+        raise _cannot_lock(path.with_suffix(".lock"), error) from error
+    raise _held_by(None)
+
+
 def lock_node(sysfs: Sysfs, folder: Path, node: str) -> Lock:
     """Lock a node for ourselves; a dead holder's watchdog is given time to finish.
 
@@ -398,14 +436,23 @@ def lock_node(sysfs: Sysfs, folder: Path, node: str) -> Lock:
             raise _cannot_lock(path.with_suffix(".lock"), error) from error
         holder = _holder(sysfs, node)
         if (holder is not None and holder.alive) or time.monotonic() > deadline:
-            name = "another process" if holder is None else holder.holder
-            end = "Let it end" if holder is None else f"Let it end, or stop it (`kill {holder.pid}`)"
-            raise BoardError(
-                f"The GPU clock is already held by {name}.",
-                "A clock that nobody else holds was expected.",
-                f"{end}, and run the same command again.",
-            )
+            raise _held_by(holder)
         time.sleep(0.05)
+
+
+def _held_by(holder: Record | None) -> BoardError:
+    """The refusal where somebody else holds the clock."""
+    if holder is None:
+        end = "Let it end"
+    elif holder.is_daemon:
+        end = "Let its client end (`journalctl -u wattune-clockd` names it; the daemon restores then)"
+    else:
+        end = f"Let it end, or stop it (`kill {holder.pid}`)"
+    return BoardError(
+        f"The GPU clock is already held by {'another process' if holder is None else holder.holder}.",
+        "A clock that nobody else holds was expected.",
+        f"{end}, and run the same command again.",
+    )
 
 
 def _holder(sysfs: Sysfs, node: str) -> Record | None:
@@ -420,7 +467,8 @@ def _holder(sysfs: Sysfs, node: str) -> Record | None:
 # --- what dead holders left
 
 
-def _lease_files(sysfs: Sysfs) -> Iterator[Path]:
+def lease_files(sysfs: Sysfs) -> Iterator[Path]:
+    """All lease files of a tree, whatever is in them."""
     for folder in folders(sysfs):
         with contextlib.suppress(OSError):
             yield from sorted(folder.glob("lease-*.json"))
@@ -446,7 +494,7 @@ def _held(path: Path) -> bool:
 def stale(sysfs: Sysfs) -> list[Stale]:
     """Lease files of this boot that nobody holds: pins to be undone. Changes nothing and never raises."""
     found = []
-    for path in _lease_files(sysfs):
+    for path in lease_files(sysfs):
         try:
             record = load(path)
         except WattuneError as error:
@@ -475,13 +523,16 @@ class Restored:
     hint: str = ""
 
 
-def restore_stale(sysfs: Sysfs, *, force: bool = False, forget: bool = False) -> list[Restored]:
+def restore_stale(
+    sysfs: Sysfs, *, force: bool = False, forget: bool = False, pass_damaged: bool = False
+) -> list[Restored]:
     """Put back what lease files say whose holders are gone; files of other boots are dropped.
 
     Args:
         sysfs: the tree.
         force: also where somebody else has changed the bounds since.
         forget: drop the files, leave the bounds.
+        pass_damaged: leave damaged files to :mod:`wattune.governing.damaged`.
 
     Returns:
         One entry per lease file. Where bounds were left or could not be restored the file stays.
@@ -491,10 +542,17 @@ def restore_stale(sysfs: Sysfs, *, force: bool = False, forget: bool = False) ->
         IntegrityError: a file is damaged.
     """
     done = []
-    for path in list(_lease_files(sysfs)):
-        before = load(path)
+    for path in list(lease_files(sysfs)):
+        try:
+            before = load(path)
+        except IntegrityError:
+            if not pass_damaged:
+                raise
+            continue
         if before is None:
             continue
+        if before.alive and _held(path):  # said also to those who may not use the lock
+            raise _held_by(before)
         lock = lock_node(sysfs, path.parent, before.node)
         try:
             record = load(path)  # its watchdog may have dealt with it meanwhile

@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from wattune.boards.base import BoardInfo
-from wattune.boards.jetson.discovery import discover, gpu_load_pct, temperatures_c
+from wattune.boards.jetson.discovery import discover, gpu_load_pct, temperatures_c, why_no_clock
 from wattune.boards.jetson.findings import Findings, GpuNode, PowerMode
 from wattune.boards.jetson.powermode import find_power_mode
 from wattune.boards.jetson.sysfs import Sysfs
@@ -356,7 +356,7 @@ class JetsonBoard:
             )
         low, high = self._bounds_of_the_mode()
         usable = [hz for hz in gpu.table_hz if low <= hz <= high]
-        rails = "gpu_cpu" if found.gpu_cpu else "module"
+        rails = found.energy_set or "module"
         labels = found.gpu_cpu or found.module or ()
         missing = [label for label in labels if label not in found.rails]
         if missing or not labels:
@@ -450,7 +450,7 @@ class JetsonBoard:
             return
         lease.__exit__(None, None, None)
         if lease.lost:
-            _somebody_else(lease.lost)
+            raise _taken(lease)
 
     def _watch(self) -> None:
         """Look after the pin: whose the bounds are, and whether the clock follows."""
@@ -458,7 +458,7 @@ class JetsonBoard:
         if lease is None:
             return
         if not lease.check() and lease.lost:
-            _somebody_else(lease.lost)
+            raise _taken(lease)
         try:
             cur_hz = int(self.sysfs.read(f"{self._gpu.path}/cur_freq"))
         except (OSError, ValueError):
@@ -738,10 +738,13 @@ def _fit_gpu(findings: Findings) -> GpuNode:
     """
     if findings.kind == "jetson" and findings.gpu is not None and findings.gpu.table_hz:
         return findings.gpu
-    why = " ".join(findings.problems) or f"no table of clocks ({findings.errors.get('gpu', 'unknown')})."
+    if findings.gpu is None:
+        what, expected, hint = why_no_clock(findings)
+        raise BoardError(f"Nothing can be measured here. {what}", expected, hint)
+    why = findings.errors.get("gpu_available_frequencies", "it lists no clock")
     raise BoardError(
-        f"This board cannot be measured: {why}",
-        "" if findings.problems else "The GPU's clocks were expected.",
+        f"This board cannot be measured: its list of clocks (available_frequencies) could not be read ({why}).",
+        "The GPU's clocks were expected.",
         "Type `wattune doctor` to see everything.",
     )
 
@@ -766,12 +769,10 @@ def _order_seed(workload: Workload, seed: int) -> str:
     return f"{seed}|{workload.id}|order"
 
 
-def _somebody_else(lost: str) -> NoReturn:
-    raise BoardError(
-        lost,
-        "Bounds as they were set for this sweep were expected.",
-        "Stop other programs that set clocks (jetson_clocks, nvpmodel, jtop) and run the same command again; finished cells stay.",
-    )
+def _taken(lease: Lease) -> BoardError:
+    """The end of a sweep whose clock somebody took; not fought over."""
+    error = lease.taken()
+    return BoardError(error.what, error.expected, f"{error.hint.rstrip('.')}; finished cells stay.")
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

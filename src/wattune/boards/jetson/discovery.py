@@ -24,6 +24,9 @@ THOR_TIMEOUT_S = 2.0
 NEVER_C = (-100.0, 300.0)
 """Temperatures outside are no temperatures: -256 is what a powered-off block says."""
 
+EMULATED = "emulator/status.json"
+"""A file that only an emulated board has."""
+
 DEVFREQ = "sys/class/devfreq"
 DEVICE_TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 GPU_FALLBACKS = (
@@ -203,6 +206,8 @@ def _board(findings: Findings) -> None:
     if board is not None:
         findings.board = board.id
         findings.gpu_cpu, findings.module = board.gpu_cpu, board.module
+        if board.gpu_cpu is None:
+            findings.errors["gpu_cpu"] = f"this board has no rails of that set. {board.note}".rstrip()
         return
     parts = ", ".join(boards.parts_of(compatible)) or "its device tree cannot be read"
     findings.errors["board"] = f"no board of our table ({parts})"
@@ -288,7 +293,7 @@ def _node(findings: Findings, path: str) -> GpuNode:
         OSError: a bound could not be read; ``TimeoutError`` where any read hung: then no more is tried.
     """
     sysfs = findings.sysfs
-    low, high = _whole(sysfs, f"{path}/min_freq"), _whole(sysfs, f"{path}/max_freq")
+    low, high = _bound(sysfs, f"{path}/min_freq"), _bound(sysfs, f"{path}/max_freq")
     listed, current, governor = (
         _node_text(findings, path, file) for file in ("available_frequencies", "cur_freq", "governor")
     )
@@ -581,14 +586,38 @@ def _say(findings: Findings) -> None:
             "with `--root DIR`."
         )
     if findings.kind != "jetson":
-        findings.problems.append(_not_a_jetson(findings))
+        findings.problems.append(" ".join(_not_a_jetson(findings)))
         return
     _say_identity(findings)
     _say_clock(findings)
     _say_power(findings)
 
 
-def _not_a_jetson(findings: Findings) -> str:
+def why_no_clock(findings: Findings) -> tuple[str, str, str]:
+    """Why there is no GPU clock to set, where discovery found none: what was found, what was expected, what to type."""
+    if findings.kind != "jetson":
+        return _not_a_jetson(findings)
+    why = findings.errors.get("gpu", "no devfreq node of a GPU was found")
+    if "did not answer" not in why:
+        todo = (
+            "Run any CUDA program once (the driver may make the node when the GPU is first used), e.g. "
+            "`python3 -c 'import torch; torch.zeros(1).cuda()'`, then `wattune doctor` again."
+        )
+    elif is_emulated(findings.sysfs):
+        todo = (
+            f"This board is emulated: type `echo 'fault clear' > {findings.sysfs.root / 'emulator/control'}`."
+        )
+    else:
+        todo = "Reboot the board: a driver that hangs does not recover."
+    return f"The GPU's clock cannot be seen or set: {why}.", "A devfreq node was expected.", todo
+
+
+def is_emulated(sysfs: Sysfs) -> bool:
+    """Whether the tree is an emulated board's: what is read there is simulated."""
+    return not sysfs.is_machine and sysfs.exists(EMULATED)
+
+
+def _not_a_jetson(findings: Findings) -> tuple[str, str, str]:
     what = f"'{findings.model}'" if findings.model else "This machine"
     nvidia = any(
         _text(findings.sysfs, f"sys/bus/pci/devices/{device}/vendor") == "0x10de"
@@ -600,25 +629,28 @@ def _not_a_jetson(findings: Findings) -> str:
     )
     if findings.kind == "dgx-spark":
         return (
-            f"{what} is a DGX Spark, whose clocks go through NVML and not sysfs. {expected} "
-            f"Type `nvidia-smi -q -d CLOCK,POWER` for it. {elsewhere}"
+            f"{what} is a DGX Spark, whose clocks go through NVML and not sysfs.",
+            expected,
+            f"Type `nvidia-smi -q -d CLOCK,POWER` for it. {elsewhere}",
         )
     if findings.kind == "raspberry-pi":
-        return f"{what} is a Raspberry Pi: it has no NVIDIA GPU. {expected} {elsewhere}"
+        return f"{what} is a Raspberry Pi: it has no NVIDIA GPU.", expected, elsewhere
     if findings.kind == "x86":
         card = (
             "an x86 machine with an NVIDIA card, whose clocks go through NVML (`nvidia-smi -lgc`)"
             if nvidia
             else "an x86 machine"
         )
-        return f"{what} is {card}. {expected} {elsewhere}"
+        return f"{what} is {card}.", expected, elsewhere
     if in_container(findings.sysfs):
         return (
-            f"{what} is no Jetson, or this container hides it. {expected} On a Jetson start the container with "
+            f"{what} is no Jetson, or this container hides it.",
+            expected,
+            "On a Jetson start the container with "
             "`docker run --runtime nvidia --security-opt systempaths=unconfined -v /sys:/sys ...`; "
-            f"else: {elsewhere}"
+            f"else: {elsewhere}",
         )
-    return f"{what} is no Jetson. {expected} {elsewhere}"
+    return f"{what} is no Jetson.", expected, elsewhere
 
 
 def _say_identity(findings: Findings) -> None:
@@ -632,17 +664,7 @@ def _say_identity(findings: Findings) -> None:
 def _say_clock(findings: Findings) -> None:
     gpu, mode = findings.gpu, findings.power_mode
     if gpu is None:
-        why = findings.errors.get("gpu", "")
-        if "did not answer" in why:
-            todo = "Reboot the board: a driver that hangs does not recover."
-        else:
-            todo = (
-                "Run any CUDA program once (the driver may make the node when the GPU is first used), e.g. "
-                "`python3 -c 'import torch; torch.zeros(1).cuda()'`, then `wattune doctor` again."
-            )
-        findings.problems.append(
-            f"The GPU's clock cannot be seen or set: {why}. A devfreq node was expected. {todo}"
-        )
+        findings.problems.append(" ".join(why_no_clock(findings)))
         return
     if "gpu_nodes" in findings.errors:
         findings.warnings.append(f"There are {findings.errors['gpu_nodes']}.")
@@ -752,6 +774,18 @@ def _whole(sysfs: Sysfs, path: str) -> int:
     if not re.fullmatch(r"[-+]?\d{1,18}", text):
         raise OSError(errno.EINVAL, f"'{text[:40]}' is no number" if text else "it is empty", path)
     return int(text)
+
+
+def _bound(sysfs: Sysfs, path: str) -> int:
+    """A bound of the clock, Hz; 0 is no limit.
+
+    Raises:
+        OSError: it could not be read, or what is in it is no clock: the kernel keeps unsigned numbers (devfreq.c).
+    """
+    hz = _whole(sysfs, path)
+    if hz < 0:
+        raise OSError(errno.EINVAL, f"'{hz}' is no clock", path)
+    return hz
 
 
 def _expand(sysfs: Sysfs, pattern: str) -> list[str]:

@@ -20,8 +20,6 @@ from wattune.core.settings import hz_to_mhz
 
 LATE_NODE_S = 1.0
 """How long a node that a driver makes late is waited for."""
-EMULATED = "emulator/status.json"
-"""A file that only an emulated board has: what is read there is simulated."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,8 +111,9 @@ def _refusal(error: OSError, path: str) -> str:
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"{start} may not be written by {_user()}. Root was expected, or a rule that lets you. "
-            "Type `sudo wattune ...`; everything else here works without."
+            f"{start} may not be written by {_user()}. Root, the clock daemon or a udev rule that lets you was expected. "
+            "Type `sudo wattune ...`, or set the daemon up once (`sudo wattune clockd`, or its systemd unit), or the udev rule "
+            "packaging/60-wattune.rules; docs/permissions.md compares them. Everything else here works without."
         )
     if error.errno == errno.ENOENT:
         return f"{start} is gone. It was there a moment ago. Type `wattune doctor` again; the driver may be reloading."
@@ -184,7 +183,7 @@ def report(
     return {
         "board": findings.board,
         "model": findings.model,
-        "provenance": "simulated" if not sysfs.is_machine and sysfs.exists(EMULATED) else "measured",
+        "provenance": "simulated" if discovery.is_emulated(sysfs) else "measured",
         "gpu": node,
         "rails_w": rails_w,
         "gpu_cpu_w": discovery.rail_sum_w(findings, findings.gpu_cpu, rails_w),
@@ -207,6 +206,7 @@ def report(
             "gpu_cpu": None if findings.gpu_cpu is None else list(findings.gpu_cpu),
             "module": None if findings.module is None else list(findings.module),
         },
+        "energy_set": findings.energy_set,
         "found": findings.found,
         "errors": errors,
     }
@@ -300,6 +300,9 @@ def _power_lines(document: dict[str, Any]) -> list[str]:
         for name in ("gpu_cpu", "module")
         if (members := sets[name])
     ]
+    if reason := document["errors"].get("gpu_cpu"):
+        lines.append(f"{'gpu_cpu':<{width}}  none: {reason}")
+        lines.append(f"energies are of the set {document['energy_set']}")
     samples = document["filter"]["samples"]
     if samples is not None:
         interval = document["filter"]["update_interval_ms"]

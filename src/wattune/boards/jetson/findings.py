@@ -128,3 +128,8 @@ class Findings:
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def energy_set(self) -> str | None:
+        """The rail set that energies of this board are of: ``gpu_cpu`` where there is one, else ``module``; None where neither is."""
+        return "gpu_cpu" if self.gpu_cpu else "module" if self.module else None
