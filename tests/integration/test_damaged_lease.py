@@ -79,7 +79,11 @@ def test_without_a_word_nothing_moves_and_all_ways_are_named(
     assert said.out == ""
     assert "by wattune pin, process 4711, bounds found 306 to 612 MHz" in said.err
     assert "The bounds read 408 to 408 MHz now." in said.err
-    for way in ("--full-range", "--forget", f"echo 612000000 | sudo tee {pinned.root / pinned.node}/max_freq"):
+    for way in (
+        "--full-range",
+        "--forget",
+        f"echo 612000000 | sudo tee {pinned.root / pinned.node}/max_freq",
+    ):
         assert way in said.err
     assert pinned.bounds == (408000000, 408000000)
     assert pinned.file.exists()

@@ -21,9 +21,10 @@ import pytest
 
 import trees
 from wattune.boards.jetson import doctor
-from wattune.boards.jetson.discovery import discover
+from wattune.boards.jetson.discovery import discover, why_no_clock
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import faults, fuse
+from wattune.cli import main
 from wattune.core.errors import InputError
 
 SRC = Path(__file__).parents[2] / "src"
@@ -215,7 +216,8 @@ def test_without_permission_it_says_who_you_are_and_what_to_type() -> None:
         shutil.rmtree(root)
     assert said is not None
     assert f"uid {NOBODY}" in said
-    assert "sudo" in said
+    for way in ("sudo wattune", "sudo wattune clockd", "packaging/60-wattune.rules"):
+        assert way in said
     assert "was expected" in said
 
 
@@ -406,3 +408,65 @@ def test_what_an_emulated_board_shows_is_called_simulated(ask, tmp_path: Path) -
     trees.put(root, "emulator/status.json", "{}")
     assert json.loads(ask(root, "--json"))["provenance"] == "simulated"
     assert "simulated" in ask(root)
+
+
+def test_an_orin_nano_says_why_it_has_no_gpu_cpu_and_which_set_is_used(ask, tmp_path: Path) -> None:
+    root = trees.golden("F2", tmp_path / "t")
+    said = ask(root)
+    assert "gpu_cpu         none: this board has no rails of that set." in said
+    assert "CPU and GPU share one rail" in said
+    assert "energies are of the set module" in said
+    found = json.loads(ask(root, "--json"))
+    assert (found["gpu_cpu_w"], found["energy_set"]) == (None, "module")
+    assert found["module_w"] == pytest.approx(trees.SMALL_W)
+    found = json.loads(ask(trees.golden("F1", tmp_path / "agx"), "--json"))
+    assert found["energy_set"] == "gpu_cpu"
+
+
+def test_what_hangs_on_an_emulated_board_is_lifted_there(ask, tmp_path: Path) -> None:
+    with mounted("6", tmp_path / "m") as fault:
+        fault("hang max_freq")
+        (problem,) = [p for p in json.loads(ask(tmp_path / "m", "--json"))["problems"] if "answer" in p]
+    assert "Reboot" in problem  # no sign of an emulator in this tree
+    findings = discover(Sysfs(trees.golden("F8", tmp_path / "e")))
+    findings.errors["gpu"] = "max_freq did not answer"
+    assert "Reboot" in why_no_clock(findings)[2]
+    trees.put(tmp_path / "e", "emulator/status.json", "{}")
+    assert f"echo 'fault clear' > {tmp_path / 'e/emulator/control'}" in why_no_clock(findings)[2]
+
+
+# --- other commands on what is no Jetson, or must not be written --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "found", "typed"),
+    [
+        (trees.workstation, "x86 machine with an NVIDIA card", "nvidia-smi -lgc"),
+        (trees.raspberry_pi, "Raspberry Pi", "wattune emulate"),
+        (trees.spark, "DGX Spark", "nvidia-smi -q"),
+    ],
+)
+def test_what_is_no_jetson_is_named_where_it_should_be_pinned(
+    tree: Any, found: str, typed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "t"
+    tree(root)
+    assert main(["pin", "612", "--root", str(root)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    for words in (found, "An NVIDIA Jetson", typed):
+        assert words in said.err
+
+
+@pytest.mark.parametrize("mhz", ["612", "1575", "fast"])
+def test_a_thor_says_that_it_is_read_only_before_it_judges_the_clock(
+    mhz: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["pin", mhz, "--root", str(trees.golden("F5", tmp_path / "t"))])
+    said = capsys.readouterr().err
+    if mhz == "fast":
+        assert code == 2
+        return
+    assert code == 3
+    assert "can hang in the kernel" in said
+    assert "not a clock" not in said

@@ -24,6 +24,7 @@ from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import faults, fuse
 from wattune.core.errors import BoardError
 from wattune.governing import state
+from wattune.governing.bounds import Bounds
 from wattune.governing.lease import Lease
 
 pytestmark = pytest.mark.skipif(fuse.why_not() is not None, reason=str(fuse.why_not()))
@@ -586,6 +587,32 @@ def test_pin_says_when_somebody_else_takes_over(whole: tuple[Path, Any]) -> None
     assert process.returncode == 3
     assert "Somebody else" in said
     assert machine.devfreq.bounds_hz() == want
+    seen, end = said.splitlines()  # once when it is seen, once at the end with what to do, and no more
+    assert f"they read {Bounds(*want)}" in seen
+    assert "The pin at 612 MHz ended early; the bounds are left as they are now." in end
+    assert "echo 1300500000 | sudo tee" in end
+
+
+def test_a_receipt_says_a_foreign_change_once_more(board6: Mounted, caplog: pytest.LogCaptureFixture) -> None:
+    with Lease(board6.sysfs, board6.node(), 612) as lease:
+        board6.machine.set_power_mode("MODE_15W")
+        assert not lease.check()
+        assert not lease.check()
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    receipt = lease.receipt()
+    assert "Somebody else changed the bounds" in receipt["lost"]
+    assert receipt["outcome"] == "left"
+    assert "echo 1300500000" in lease.taken().hint
+
+
+def test_a_foreign_change_that_only_the_end_sees_is_said_there(
+    board6: Mounted, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Lease(board6.sysfs, board6.node(), 612) as lease:
+        board6.machine.set_power_mode("MODE_15W")
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "somebody else changed them" in record.message
+    assert lease.lost
 
 
 def test_without_a_gpu_there_is_nothing_to_pin(tmp_path: Path) -> None:

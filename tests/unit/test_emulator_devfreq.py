@@ -232,3 +232,19 @@ def test_counters_are_two_32_bit_numbers(spans):
     assert 0 <= total < 2**32
     node.reset_counters()
     assert node.counters() == "0 0\n"
+
+
+@given(
+    st.integers(max_value=-1),
+    st.sampled_from(["4.9", "5.10", "5.15", "6.8"]),
+    st.sampled_from(["", " ", "\t"]),
+)
+def test_no_store_takes_a_sign(value: int, kernel: str, before: str) -> None:
+    """`sscanf("%lu")` takes none: EINVAL, and nothing has changed."""
+    node = Devfreq((306_000_000, 612_000_000), kernel=kernel, cap_hz=612_000_000)
+    found = node.bounds_hz()
+    for store in (node.write_min, node.write_max):
+        for text in (f"{before}{value}\n", f"{before}+{-value}\n"):
+            with pytest.raises(OSError, match="Invalid argument"):
+                store(text)
+    assert node.bounds_hz() == found

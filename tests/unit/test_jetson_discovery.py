@@ -867,3 +867,26 @@ def test_a_clock_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
     assert findings.gpu is not None
     assert findings.gpu.cur_hz is None
     assert "is no clock" in findings.errors["gpu_cur_freq"]
+
+
+@pytest.mark.parametrize("bound", ["min_freq", "max_freq"])
+def test_a_bound_below_0_is_said_and_not_believed(bound: str, tmp_path: Path) -> None:
+    root = trees.golden("F1", tmp_path / "t")
+    gpu = discover(Sysfs(root)).gpu
+    assert gpu is not None
+    (root / gpu.path / bound).write_text("-5\n")
+    findings = discover(Sysfs(root))
+    assert findings.gpu is None
+    assert f"{bound} of /{gpu.path} could not be read: '-5' is no clock" in findings.errors["gpu"]
+    assert findings.rails
+
+
+@pytest.mark.parametrize("name", [name for name, golden in trees.GOLDEN.items() if golden.gpu_cpu_w is None])
+def test_a_board_without_the_set_gpu_cpu_says_why_and_which_set_counts(name: str, tmp_path: Path) -> None:
+    findings = discover(Sysfs(trees.golden(name, tmp_path / "t")))
+    if findings.board is None:
+        return
+    assert findings.gpu_cpu is None
+    assert findings.energy_set == "module"
+    assert "no rails of that set" in findings.errors["gpu_cpu"]
+    assert "module's total" in findings.errors["gpu_cpu"]

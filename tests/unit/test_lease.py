@@ -623,6 +623,36 @@ def test_lease_files_lie_in_the_run_folder_or_the_users_own(
 # --- two at once, threads, forks
 
 
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["/opt/wattune/bin/wattune", "pin", "612"], "wattune pin"),
+        (["/x/src/wattune/cli.py", "clockd", "--root", "/t"], "wattune clockd"),
+        (["/x/src/wattune/__main__.py", "pin", "612"], "wattune pin"),
+        (["/x/site-packages/dvc/__main__.py", "repro"], "dvc"),
+        (["train.py", "pin"], "train.py"),
+        (["-c"], "python"),
+        ([""], "python"),
+        ([], "python"),
+    ],
+)
+def test_a_holder_is_called_what_was_typed(
+    argv: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    assert state.own_name() == name
+
+
+def test_a_bound_below_0_is_no_bound(board: Board) -> None:
+    """The kernel keeps unsigned numbers: a tree that says so is broken, and nothing is saved of it or written to it."""
+    board.devfreq.read_min = lambda: "-5\n"  # type: ignore[method-assign]
+    node = GpuNode(NODE, None, TABLE, TABLE[0], TOP, TABLE[0], "nvhost_podgov")
+    with pytest.raises(BoardError, match="'-5' is no clock"):
+        Lease(board, node, 612, watchdog=False, cooling={}).__enter__()
+    assert board.written == []
+    assert not board.file.exists()
+
+
 def test_a_second_lease_names_the_first(board: Board) -> None:
     with board.lease(612):
         with pytest.raises(BoardError, match=f"already held by .*process {os.getpid()}"):

@@ -33,7 +33,7 @@ from types import FrameType
 from typing import Any
 
 from wattune import __version__
-from wattune.boards.jetson.discovery import discover
+from wattune.boards.jetson.discovery import discover, why_no_clock
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs
@@ -49,7 +49,7 @@ from wattune.governing.client import (
     socket_address,
     why_not_writable,
 )
-from wattune.governing.lease import Lease
+from wattune.governing.lease import Lease, refuse_read_only
 
 log = logging.getLogger("wattune")
 
@@ -520,13 +520,11 @@ class Daemon:
             self._lease.move(hz)
         else:
             node = self._look()
-            if node is None or not node.table_hz:
-                raise BoardError(
-                    f"There is no GPU clock to pin here: {self._why_no_node().rstrip('.')}.",
-                    "A Jetson's GPU was expected.",
-                    "Type `wattune doctor` to see what was found.",
-                )
             assert self._findings is not None
+            if node is None:
+                what, expected, hint = why_no_clock(self._findings)
+                raise BoardError(f"There is no GPU clock to pin here. {what}", expected, hint)
+            refuse_read_only(node)
             _must_be_listed(hz, node.table_hz)
             lease = Lease(self._findings.sysfs, node, hz, cooling=self._findings.cooling or None)
             lease.program = state.DAEMON
@@ -631,11 +629,9 @@ class Daemon:
 
     def _why_no_node(self) -> str:
         findings = self._findings
-        if findings is not None and findings.gpu is not None:
-            return findings.gpu.read_only
-        if findings is not None and findings.kind != "jetson":
-            return "this is no Jetson"
-        return "no node was found" if findings is None else findings.errors.get("gpu", "no node was found")
+        if findings is None:
+            return "no node was found"
+        return findings.gpu.read_only if findings.gpu is not None else why_no_clock(findings)[0]
 
 
 # --- requests and answers
