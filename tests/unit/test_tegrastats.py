@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -315,10 +316,93 @@ def test_b33_a_hole_is_flagged_and_duplicates_add_no_energy() -> None:
     whole = [s for s in range(10) if s not in (4, 5)]
     parsed = parse_log(at_seconds(*whole, 9, 9))
     assert parsed.gaps == ((3.0, 6.0),)
+    assert parsed.repeated_lines == 2
     document = summarise(parsed)
-    assert (document["gaps"], document["gap_s"]) == (1, 3)
-    assert document["energy_j"]["VDD_GPU_SOC"] == pytest.approx(3.0 * parsed.t_s[-1])  # type: ignore[index]
-    assert parsed.t_s[-1] < 10  # type: ignore[index]
+    assert (document["gaps"], document["gap_s"], document["repeated_lines"]) == (1, 3, 2)
+    assert document["energy_j"]["VDD_GPU_SOC"] == pytest.approx(27)
+    assert parsed.t_s[-1] == 9  # type: ignore[index]
+    assert any("stand there twice" in warning for warning in document["warnings"])
+
+
+@given(
+    st.sampled_from([0.1, 0.25, 1.0, 2.0, 5.0]),
+    st.integers(12, 60),
+    st.integers(1, 3),
+    st.integers(0, 59),
+    st.booleans(),
+)
+def test_a_line_that_stands_there_again_adds_nothing(
+    period_s: float, n: int, times: int, at: int, at_the_end: bool
+) -> None:
+    """Whatever the interval where it is the last one; anywhere in a log of a line a second or slower."""
+    lines = [stamped(3000 + 7 * i, START + timedelta(seconds=int(i * period_s))) for i in range(n)]
+    at = n - 1 if at_the_end or period_s < 1 else at % n
+    repeated = [*lines[: at + 1], *[lines[at]] * times, *lines[at + 1 :]]
+    plain, again = parse_log(log(*lines)), parse_log(log(*repeated))
+    assert again.t_s == plain.t_s
+    assert again.repeated_lines == times
+    assert summarise(again)["energy_j"] == summarise(plain)["energy_j"]
+
+
+def test_a_board_on_which_nothing_changes_is_not_taken_for_a_repeat() -> None:
+    """Ten equal lines a second, all of the log through: they are readings."""
+    parsed = parse_log(at_seconds(*(i / 10 for i in range(100))))
+    assert (len(parsed.samples), parsed.repeated_lines) == (100, 0)
+
+
+def test_zones_that_are_off_are_named_with_how_often(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    source = tmp_path / "t.log"
+    source.write_bytes(log(JP5_OFF, JP5_OFF.replace("GPU@-256C", "GPU@41C").replace("15:18:02", "15:18:03")))
+    assert command(str(source)) == 0
+    out = capsys.readouterr().out
+    assert "no temperature (sensor off, -256) cv0, cv1, gpu (in 1 of 2 samples), cv2\n" in out
+    assert command(str(source), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["temps_off_samples"] == {"cv0": 2, "cv1": 2, "gpu": 1, "cv2": 2}
+    assert document["temps_c"]["gpu"] == 41
+
+
+# --- where a log comes from ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "two gzips", "named .gz, plain"])
+@pytest.mark.parametrize("stdin", [True, False])
+def test_a_log_may_be_compressed_and_come_from_standard_input(
+    how: str, stdin: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = at_seconds(*range(5))
+    half = data.index(b"\n") + 1
+    packed = {
+        "plain": data,
+        "gzip": gzip.compress(data),
+        "two gzips": gzip.compress(data[:half]) + gzip.compress(data[half:]),
+        "named .gz, plain": data,
+    }[how]
+    source = tmp_path / "t.log.gz"
+    source.write_bytes(packed)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert command("-" if stdin else str(source), "--json", "-o", str(tmp_path / "trace.csv")) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["n_samples"], document["energy_j"]["VDD_GPU_SOC"]) == (5, 12)
+    assert len((tmp_path / "trace.csv").read_text().splitlines()) == 6
+
+
+def test_a_cut_gzip_is_read_as_far_as_it_goes_and_a_damaged_one_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [stamped(3000 + 13 * i % 997, START + timedelta(seconds=i)) for i in range(400)]
+    packed = gzip.compress(log(*lines))
+    source = tmp_path / "t.log.gz"
+    source.write_bytes(packed[: len(packed) // 2])
+    assert command(str(source), "--json") == 0
+    said = capsys.readouterr()
+    assert "is cut" in said.err
+    assert 10 < json.loads(said.out)["n_samples"] < 400
+    source.write_bytes(packed[:200] + b"\0" * 200 + packed[400:])
+    with pytest.raises(InputError, match="damaged gzip"):
+        command(str(source))
 
 
 def test_a_hole_too_long_to_bridge_leaves_energy_unknown() -> None:
@@ -462,7 +546,8 @@ def test_a_log_of_something_else_is_refused_at_more_than_half() -> None:
     lambda text: b"\xff\xfe\xfd"[2:] + b"\xf0 junk\n" + text.encode(),
 ])  # fmt: skip
 def test_logs_of_other_systems_are_read(encode: Any) -> None:
-    parsed = parse_log(encode("\n".join([NANO_SUPER] * 3) + "\n"))
+    lines = [NANO_SUPER.replace("04:35:02", f"04:35:0{second}") for second in (2, 3, 4)]
+    parsed = parse_log(encode("\n".join(lines) + "\n"))
     assert len(parsed.samples) == 3
     assert parsed.samples[0].stamp_s is not None
     assert parsed.samples[0].rails_w["VDD_IN"] == 16.321
@@ -590,7 +675,7 @@ def test_no_log_crashes_and_times_rise(lines: list[str], interval_s: float | Non
         )
     except InputError:
         return
-    assert len(parsed.samples) + parsed.skipped_lines == parsed.n_lines
+    assert len(parsed.samples) + parsed.skipped_lines + parsed.repeated_lines == parsed.n_lines
     document = summarise(parsed)
     jsonschema.validate(json.loads(json.dumps(document, allow_nan=False)), schema("tegrastats"))
     if parsed.t_s is not None:

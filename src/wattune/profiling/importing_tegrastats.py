@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ def summarise(log: Log) -> dict[str, Any]:
         "temps_c": {zone: fmean(values) if values else None for zone, values in temps.items()},
         "gaps": None if gaps is None else len(gaps),
         "skipped_lines": log.skipped_lines,
+        "repeated_lines": log.repeated_lines,
         "provenance": PROVENANCE,
         "n_lines": log.n_lines,
         "period_s": log.period_s,
@@ -89,6 +91,9 @@ def summarise(log: Log) -> dict[str, Any]:
         "clock_jumps": log.clock_jumps,
         **totals,
         "energy_j": energies,
+        "temps_off_samples": {
+            zone: n for zone in temps if (n := sum(_is_off(sample, zone) for sample in samples))
+        },
         "temps_c_max": {zone: max(values) if values else None for zone, values in temps.items()},
         "gpu_mhz_samples": _histogram(samples),
         "gpu_gated_samples": sum(sample.gpu_gated for sample in samples),
@@ -165,6 +170,11 @@ def _energy_j(log: Log, labels: Sequence[str]) -> tuple[float | None, str]:
     return Trace(times, {"sum": [p for _, p in pairs]}).energy_j(("sum",)), ""
 
 
+def _is_off(sample: Sample, zone: str) -> bool:
+    """Whether a line prints a zone whose sensor is off (-256 degrees)."""
+    return zone in sample.temps_c and sample.temps_c[zone] is None
+
+
 def _clocks(samples: Sequence[Sample]) -> list[float] | None:
     """Mean clock of each GPC over the lines that print one."""
     known = [sample.gpu_mhz for sample in samples if sample.gpu_mhz is not None]
@@ -195,7 +205,12 @@ def _missing(samples: Sequence[Sample], rails: Sequence[str]) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``wattune import tegrastats``."""
     parser.description = "Read a log of tegrastats, of any JetPack: mean powers, load, clocks and temperatures; with -o a trace, too."
-    parser.add_argument("log", type=Path, metavar="LOG", help="what `tegrastats --logfile LOG` wrote")
+    parser.add_argument(
+        "log",
+        type=Path,
+        metavar="LOG",
+        help="what `tegrastats --logfile LOG` wrote, plain or gzip; - is standard input",
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="write the samples as CSV")
     parser.add_argument(
         "--interval-ms",
@@ -217,9 +232,54 @@ def _interval(text: str) -> float:
     return value
 
 
+STDIN = Path("-")
+GZIP = b"\x1f\x8b"
+MAX_LOG_BYTES = 1 << 30
+"""More is no log that somebody recorded: a year of lines a second has less than that compressed, and a bomb has more."""
+
+
+def read_log(path: Path) -> tuple[bytes, str]:
+    """A log's bytes, from a file or standard input, plain or gzip (told by its first bytes); and what to call it.
+
+    A gzip file that is cut, as one is that is still being written, is read as far as it goes.
+
+    Raises:
+        InputError: it cannot be read, is damaged or far too large.
+    """
+    if path == STDIN:
+        data, name = sys.stdin.buffer.read(), "standard input"
+    else:
+        data = read_data(path, "The log", "Record one with `tegrastats --interval 1000 --logfile LOG`.")
+        name = str(path)
+    if not data.startswith(GZIP):
+        return data, name
+    text = bytearray()
+    try:
+        while data.startswith(GZIP):  # a file may hold several, one after the other
+            one = zlib.decompressobj(wbits=31)
+            text += one.decompress(data, MAX_LOG_BYTES - len(text) + 1)
+            if len(text) > MAX_LOG_BYTES:
+                raise InputError(
+                    f"{name} has more than {MAX_LOG_BYTES >> 30} GiB when decompressed.",
+                    "A log of tegrastats was expected.",
+                    "Split it, and read the parts.",
+                )
+            if not one.eof:
+                sys.stderr.write(f"wattune: {name} is cut; it was read as far as it goes.\n")
+                break
+            data = one.unused_data
+    except zlib.error as error:
+        raise InputError(
+            f"{name} is a damaged gzip file ({error}).",
+            "A log of tegrastats, plain or gzip, was expected.",
+            "Fetch it again.",
+        ) from error
+    return bytes(text), name
+
+
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import tegrastats``; returns the exit code."""
-    data = read_data(args.log, "The log", "Record one with `tegrastats --interval 1000 --logfile LOG`.")
+    data, name = read_log(args.log)
     if args.output is not None and args.output.exists() and args.output.samefile(args.log):
         raise InputError(
             f"The trace {args.output} is the log itself.",
@@ -227,9 +287,9 @@ def run(args: argparse.Namespace) -> int:
             f"For example `-o {args.log.stem}.csv`.",
         )
     interval_s = None if args.interval_ms is None else args.interval_ms / 1000.0
-    log = parse_log(data, interval_s=interval_s, name=str(args.log))
+    log = parse_log(data, interval_s=interval_s, name=name)
     if args.output is not None:
-        write_text(args.output, trace_text(log, str(args.log)))
+        write_text(args.output, trace_text(log, name))
     document = summarise(log)
     for warning in document["warnings"]:
         sys.stderr.write(f"wattune: {warning}\n")
@@ -277,6 +337,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
     lines.append(f"  CPU cores online {'unknown' if cores is None else cores}")
     temps = [f"{zone} {c:.1f}" for zone, c in document["temps_c"].items() if c is not None]
     lines.append(f"  temperatures (°C) {', '.join(temps) or 'unknown'}")
+    off = [
+        zone if document["temps_c"][zone] is None else f"{zone} (in {n} of {document['n_samples']} samples)"
+        for zone, n in document["temps_off_samples"].items()
+    ]
+    lines += [f"  no temperature (sensor off, -256) {', '.join(off)}"] if off else []
     if "duration_s" in unknown:
         lines.append(f"Times and energy are unknown: {unknown['duration_s']}.")
     return lines

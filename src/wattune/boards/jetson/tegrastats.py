@@ -230,7 +230,8 @@ class Log:
         samples: the lines that say something, in order.
         t_s: their times in seconds from the first, strictly increasing; None where neither the lines nor the reader know.
         period_s: usual time between samples; None where unknown.
-        n_lines: lines that are not blank; `skipped_lines` those of them that could not be used.
+        n_lines: lines that are not blank; `skipped_lines` those of them that could not be used, `repeated_lines` those that
+            stood there again, with the same time and all else, and were left out.
         clock_jumps: how often the clock of the board was set, or changed to or from summer time; a jump counts as one period.
         warnings: sentences for people.
     """
@@ -242,6 +243,7 @@ class Log:
     skipped_lines: int
     clock_jumps: int = 0
     warnings: list[str] = field(default_factory=list)
+    repeated_lines: int = 0
 
     @property
     def gaps(self) -> tuple[tuple[float, float], ...] | None:
@@ -288,27 +290,57 @@ def parse_log(data: bytes, *, interval_s: float | None = None, name: str = "The 
     samples: list[Sample] = []
     ticks: list[int] = []
     tick = 0
+    repeats = _repeats(lines, parsed)
     for index, sample in enumerate(parsed):
+        if index in repeats:
+            continue
         used = sample.says_something and not (cut and index == len(parsed) - 1)
         if used:
             samples.append(sample)
             ticks.append(tick)
         # A line that was broken took its interval too; one of another program did not.
         tick += used or sample.whole or sample.stamp_s is not None
-    skipped = len(lines) - len(samples)
+    skipped = len(lines) - len(samples) - len(repeats)
     if skipped > len(lines) / 2:
         raise InputError(
             f"{name} is no log of tegrastats: {skipped} of {len(lines)} lines say nothing that can be read.",
             "Lines such as 'RAM 4333/62801MB ... GR3D_FREQ 14%@[407,407] ... VDD_GPU_SOC 3150mW/2971mW' were expected.",
             "Record some with `tegrastats --interval 1000 --logfile LOG`.",
         )
-    log = Log(samples, None, interval_s, len(lines), skipped)
+    log = Log(samples, None, interval_s, len(lines), skipped, repeated_lines=len(repeats))
+    if repeats:
+        log.warnings.append(
+            f"{len(repeats)} lines stand there twice, with the same time and all else; the second was left out."
+        )
     if skipped:
         log.warnings.append(
             f"{skipped} of {len(lines)} lines say nothing that can be read; they were skipped."
         )
     _set_times(log, ticks, interval_s)
     return log
+
+
+FEW_REPEATS, FEW_REPEATS_SHARE = 3, 0.02
+"""More lines that equal the one before are no repeats but a board on which nothing changes."""
+
+
+def _repeats(lines: Sequence[str], parsed: Sequence[Sample]) -> set[int]:
+    """Which lines are the one before once more (a logger that was killed, a file that was put together twice).
+
+    They took no time, so they must not add energy. Lines of a fast log can be equal without being repeats: so they count only at
+    the end of a log, or in one of a line a second or slower, and only where they are few.
+    """
+    doubles = [
+        i
+        for i in range(1, len(lines))
+        if parsed[i].stamp_s is not None and lines[i].strip() == lines[i - 1].strip()
+    ]
+    at_the_end = doubles == list(range(len(lines) - len(doubles), len(lines)))
+    if not doubles or len(doubles) > max(FEW_REPEATS, FEW_REPEATS_SHARE * len(lines)):
+        return set()
+    others = [s.stamp_s for i, s in enumerate(parsed) if i not in set(doubles) and s.stamp_s is not None]
+    slow = len(others) <= 1.05 * len(set(others))
+    return set(doubles) if slow or at_the_end else set()
 
 
 def _looks_complete(lines: Sequence[str], parsed: Sequence[Sample]) -> bool:
