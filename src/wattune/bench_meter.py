@@ -5,6 +5,7 @@ Run as a script this file is one reader that is timed: it then imports nothing b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from wattune.boards.jetson.findings import Findings
     from wattune.boards.virtual.emulator.layout import BoardTree
     from wattune.boards.virtual.emulator.machine import Machine
+    from wattune.core.errors import BoardError
 
 BOARD, JETPACK, WORKLOAD = "jetson-agx-orin-64gb", "6", "bert-base-sst2"
 CLIENTS = Path(".cache/envs/clients/bin/python")
@@ -358,6 +360,9 @@ def reading_costs(seconds: float = READ_S, rounds: int = ROUNDS) -> dict[str, An
 
     Returns:
         Microseconds for each reader (the least of the rounds), or why one was left out.
+
+    Raises:
+        BoardError: the emulated tree went away meanwhile.
     """
     from wattune.boards.virtual.constants import find_board_file
     from wattune.boards.virtual.emulator import fuse, plain
@@ -376,10 +381,15 @@ def reading_costs(seconds: float = READ_S, rounds: int = ROUNDS) -> dict[str, An
         mount = None if why_not else fuse.Mount(tree, root, machine.lock)
         server = mount or plain.Mirror(tree, root, machine.lock, lambda *_: None)
         over = threading.Event()
+        lost: list[str] = []
 
         def serve() -> None:
             while not over.wait(server.period_s):
-                server.poll()
+                try:
+                    server.poll()
+                except OSError as error:
+                    lost.append(error.strerror or str(error))
+                    return
                 machine.advance()
 
         server.poll()
@@ -406,10 +416,12 @@ def reading_costs(seconds: float = READ_S, rounds: int = ROUNDS) -> dict[str, An
                         "plan": plan_text(rails_only if name == "ours_rails_only" else plan),
                         "source": str(Path(__file__).resolve().parents[1]),
                     }  # fmt: skip
-                    done = subprocess.run(
-                        [str(python), "-B", str(Path(__file__).resolve()), json.dumps(job)],
-                        capture_output=True, text=True, check=False, timeout=30 + 3 * seconds,
-                    )  # fmt: skip
+                    done = _timed_reader(
+                        [str(python), "-B", str(Path(__file__).resolve()), json.dumps(job)], lost
+                    )
+                    if why := lost or ([] if done is not None else ["no answer in time"]) or _why_gone(pairs):
+                        raise _tree_gone(why)
+                    assert done is not None
                     if done.returncode:
                         found[name] = {"skipped": (done.stderr.strip().splitlines() or ["it failed"])[-1]}
                         continue
@@ -419,14 +431,56 @@ def reading_costs(seconds: float = READ_S, rounds: int = ROUNDS) -> dict[str, An
         finally:
             over.set()
             keeper.join(5)
-            server.close()
+            with contextlib.suppress(OSError):  # it may be gone already, which has been said
+                server.close()
     return {"mode": "fuse" if why_not is None else "dir", "readers": found}
+
+
+LOOK_S = 0.2
+"""How often it is looked whether the tree is still there while a reader runs."""
+READER_LIMIT_S = 60.0
+
+
+def _timed_reader(command: list[str], lost: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """Run a reader; None where the tree went away meanwhile (it is ended then) or it took far too long."""
+    until = time.monotonic() + READER_LIMIT_S
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:  # it says one line: no pipe fills up
+            if lost or time.monotonic() > until:
+                process.kill()
+                process.communicate()
+                return None
+            time.sleep(LOOK_S)
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _why_gone(pairs: Sequence[Sequence[str]]) -> list[str]:
+    """Why what the readers read is no longer there; empty where it is."""
+    try:
+        for path in (path for pair in pairs for path in pair):
+            int(Path(path).read_text())
+    except OSError as error:
+        return [error.strerror or str(error)]
+    except ValueError:
+        return ["its files hold no numbers any more"]
+    return []
+
+
+def _tree_gone(lost: Sequence[str]) -> BoardError:
+    from wattune.core.errors import BoardError
+
+    return BoardError(
+        f"The emulated board that the readers are timed on went away: {', '.join(lost)}.",
+        "A tree that stays mounted until the end was expected.",
+        "Type `wattune bench meter` again, and leave its mount alone.",
+    )
 
 
 def run() -> dict[str, Any]:
     """Cost and accuracy of the meter.
 
-    Cost is compared like for like, the rails alone; what a whole sample costs (clock, load and once a second temperatures, bounds
+    Cost is compared like for like, the rails alone; what a whole sample costs (clock, its bounds, load and once a second temperatures
     and counters too, which the others do not read here) stands beside.
 
     Returns:

@@ -360,18 +360,11 @@ class Meter:
         bounds = tuple(f"{gpu.path}/{name}" for name in BOUNDS) if gpu else ()
         return Plan(
             rails=rails,
-            state=(place(f"{gpu.path}/cur_freq"), *(map(place, bounds) if self._apart else ()))
-            if gpu
-            else (),
+            state=(place(f"{gpu.path}/cur_freq"), *map(place, bounds)) if gpu else (),
             load=place(f"{gpu.device}/load") if gpu and gpu.device else "",
             slow=tuple(
                 place(path)
-                for path in (
-                    *found.zones.values(),
-                    *found.cooling.values(),
-                    *found.counters.values(),
-                    *(() if self._apart else bounds),
-                )
+                for path in (*found.zones.values(), *found.cooling.values(), *found.counters.values())
             ),
             period_s=self.period_s,
             slow_period_s=SLOW_PERIOD_S,
@@ -439,14 +432,13 @@ class Meter:
         with self._lock:
             if sample.state:
                 self._states.append((sample.end_s, sample.state[:1]))
-                if sample.state[1:]:
-                    self._bounds.append((sample.end_s, sample.state[1:]))
+                bounds = sample.state[1:]
+                if bounds and (not self._bounds or self._bounds[-1][1] != bounds):
+                    self._bounds.append((sample.end_s, bounds))
             if sample.load is not None:
                 self._loads.append((sample.end_s, sample.load))
             if sample.slow is not None:
                 self._slows.append((sample.end_s, sample.slow))
-                if self._node is not None and not self._apart:
-                    self._bounds.append((sample.end_s, sample.slow[-len(BOUNDS) :]))
             if not with_power:
                 return t_s
             self._taken += 1
