@@ -215,10 +215,15 @@ class FeaturesConf:
     """Features that are measured (part of group ``sweep``).
 
     Attributes:
-        reference_mhz: clock at which `gpu_util_ref_pct` is read.
+        reference_mhz: clock at which `gpu_util_ref_pct` is read; None: the highest one measured, whatever the board.
     """
 
-    reference_mhz: float = 1300.5
+    reference_mhz: Optional[float] = 1300.5  # noqa: UP045
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        if self.reference_mhz is not None:
+            _positive("features", reference_mhz=self.reference_mhz)
 
 
 @dataclass

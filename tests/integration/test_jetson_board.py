@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 pytest.importorskip("omegaconf")
 from schemas import schema
-from trees import emulated_machine, golden
+from trees import emulated_machine, golden, workstation
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import faults, fuse, serve
 from wattune.config import Config, LiveConf, SweepConf, to_config
@@ -218,6 +219,7 @@ def test_a_sweep_in_random_order_resumed_after_a_reboot_feeds_the_features(
         jsonschema.validate(document, schema("cell"))
         assert document["provenance"] == "simulated"
         (certificate,) = document["certificates"]
+        jsonschema.validate(certificate, schema("certificate"))
         assert certificate["board"]["boot_id_start"] == emulated.machine.boot_id
         assert certificate["run"]["order_seed"] == f"42|{NAME}|order"
         assert certificate["sets"]["gpu_cpu"]["idle_w"] > 0
@@ -234,6 +236,53 @@ def test_a_sweep_in_random_order_resumed_after_a_reboot_feeds_the_features(
     lines = (tmp_path / "data/features/features.csv").read_text().splitlines()
     assert len(lines) == 4
     assert all("simulated" in line for line in lines[1:])
+    _go_on_elsewhere(conf, tmp_path, lines)
+
+
+def _go_on_elsewhere(conf: Config, work: Path, lines: list[str]) -> None:
+    """What was measured feeds the features where no board is, and nothing that was measured otherwise does."""
+    folder, table = work / "data/profiles" / NAME, work / "data/features/features.csv"
+    laptop = replace(conf, board=replace(conf.board, root=str(workstation_in(work / "laptop"))))
+    table.unlink()
+    features(laptop, work)
+    assert table.read_text().splitlines() == lines
+    for wrong, said in (
+        (replace(laptop, sweep=replace(laptop.sweep, steps=9)), "another protocol"),
+        (replace(laptop, sweep=replace(laptop.sweep, clocks_mhz=[408.0, 700.0])), "does not fit"),
+        (
+            replace(laptop, board=replace(laptop.board, id="jetson-agx-xavier")),
+            "jetson-agx-xavier was expected",
+        ),
+        (replace(laptop, board=replace(laptop.board, power_mode="MODE_30W")), "MODE_30W was expected"),
+    ):
+        with pytest.raises(InputError, match=said):
+            features(wrong, work)
+    cell = json.loads((folder / "408.json").read_text())
+    whole = json.dumps(cell)
+    (folder / "408.json").write_text(json.dumps(cell | {"power_mode": "MODE_15W"}))
+    with pytest.raises(InputError, match="measured on different boards, or differently"):
+        features(laptop, work)
+    del cell["board_digest"], cell["table_mhz"]  # the older form
+    assert parse_cell(json.dumps(cell)).measured_on is None
+    (folder / "408.json").write_text(json.dumps(cell))
+    with pytest.raises(BoardError, match="x86"):
+        features(laptop, work)
+    features(conf, work)  # the board is asked
+    assert table.read_text().splitlines() == lines
+    assert profile(conf, NAME, work / "data/profiles", work / "data/superseded").measured == ()
+    assert json.loads((folder / "408.json").read_text()) == json.loads(
+        whole
+    )  # it has it now, without being measured anew
+    features(laptop, work)
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match="no cells of the expected workloads"):
+        features(laptop, work)
+
+
+def workstation_in(root: Path) -> Path:
+    workstation(root)
+    return root
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

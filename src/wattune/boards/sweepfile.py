@@ -156,13 +156,18 @@ class SweepWorkload:
         """As :meth:`text`, for a number."""
         return next((row.numbers[column] for row in self.rows if column in row.numbers), None)
 
-    def gpu_util_pct(self, reference_mhz: float) -> float | None:
-        """Mean GPU utilisation at the measured clock nearest to `reference_mhz`; None where not recorded."""
-        nearest = min(self.curve.clocks, key=lambda clock: (abs(clock - reference_mhz), clock))
+    def gpu_util_pct(self, reference_mhz: float | None) -> float | None:
+        """Mean GPU utilisation at the clock nearest to `reference_mhz` (None: the highest one); None where not recorded."""
+        clocks = self.curve.clocks
+        nearest = (
+            max(clocks)
+            if reference_mhz is None
+            else min(clocks, key=lambda clock: (abs(clock - reference_mhz), clock))
+        )
         values = [row.numbers["gpu_util_pct"] for row in self.at(nearest) if "gpu_util_pct" in row.numbers]
         return mean(values) if values else None
 
-    def features(self, reference_mhz: float) -> dict[str, FeatureValue]:
+    def features(self, reference_mhz: float | None) -> dict[str, FeatureValue]:
         """The features a governor may ask for; None where the sweep does not say."""
         return {
             "family": self.text("family"),

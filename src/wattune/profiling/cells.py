@@ -19,7 +19,7 @@ from wattune.boards.base import BoardInfo
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
-from wattune.core.settings import MAXN, Setting, setting_label
+from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.workload import Workload
 from wattune.io import clear_os_errors, sha256_of, write_json
 
@@ -53,6 +53,9 @@ class Cell:
         repeats: measurements, by number.
         noise_free: what a perfect measurement would say; None on all but modelled boards.
         certificates: of every repeat what it rests on, in their order; empty on boards that are not measured live.
+        board_digest: of the board as measured, part of the fingerprint; empty where the board can be asked again anywhere
+            (modelled ones), and in cells of before it was written.
+        table_mhz: clocks the board could be pinned at; empty likewise.
     """
 
     fingerprint: str
@@ -66,6 +69,22 @@ class Cell:
     repeats: tuple[Measurement, ...]
     noise_free: Measurement | None
     certificates: tuple[Mapping[str, Any], ...] = ()
+    board_digest: str = ""
+    table_mhz: tuple[float, ...] = ()
+
+    @property
+    def measured_on(self) -> BoardInfo | None:
+        """The board as it was when this was measured; None where the cell does not say enough."""
+        if not self.board_digest:
+            return None
+        return BoardInfo(
+            self.board,
+            self.provenance,
+            self.power_mode,
+            self.rails,
+            FrequencyTable(self.table_mhz),
+            self.board_digest,
+        )
 
 
 def cell_name(setting: Setting) -> str:
@@ -129,6 +148,8 @@ def write_cell(path: Path, cell: Cell) -> None:
         "noise_free": None if cell.noise_free is None else plain(cell.noise_free),
         **({"certificates": [dict(c) for c in cell.certificates]} if cell.certificates else {}),
     }
+    if cell.board_digest:
+        document |= {"board_digest": cell.board_digest, "table_mhz": list(cell.table_mhz)}
     write_json(path, document)
 
 
@@ -159,6 +180,11 @@ def parse_cell(text: str | bytes) -> Cell:
         raise ValueError("'certificates' is not a list of objects")
     if certificates and len(certificates) != len(repeats):
         raise ValueError(f"there are {len(certificates)} certificates for {len(repeats)} repeats")
+    digest, table = document.get("board_digest", ""), document.get("table_mhz", [])
+    if not isinstance(digest, str) or not isinstance(table, list) or not all(map(_positive, table)):
+        raise ValueError("'board_digest' or 'table_mhz' is not what it should be")
+    if bool(digest) != bool(table):
+        raise ValueError("of 'board_digest' and 'table_mhz' one is missing")
     return Cell(
         **{key: document[key] for key in _TEXT_KEYS},
         setting=clean,
@@ -166,6 +192,8 @@ def parse_cell(text: str | bytes) -> Cell:
         repeats=tuple(_measurement(entry, clean) for entry in repeats),
         noise_free=None if noise_free is None else _measurement(noise_free, clean),
         certificates=tuple(certificates),
+        board_digest=digest,
+        table_mhz=tuple(float(mhz) for mhz in table),
     )
 
 

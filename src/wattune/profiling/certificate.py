@@ -46,6 +46,10 @@ class Judgement:
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"reasons": list(self.reasons), "notes": list(self.notes)}
+
 
 def judge_baseline(
     before: Findings,
@@ -263,7 +267,7 @@ def certify(
         "throttling": {"cooling_state_max": window.cooling_max, "over_current_events": window.events},
         "repeats": spread(repeats_j),
         "own_cost": own_cost(found, cost),
-        "baseline": None if baseline is None else asdict(baseline),
+        "baseline": None if baseline is None else baseline.as_json(),
         "invalid": list(dict.fromkeys(invalid)),
         "warnings": [*window.warnings, *found.warnings],
     }  # fmt: skip

@@ -156,8 +156,9 @@ def sweep(
                 done, what = measured, "measured"
             cell_now = _readable(path, wanted[name])
             assert cell_now is not None  # just checked, moved or written
-            if dict(cell_now.features) != features:  # e.g. moved from training to held-out: not measured anew
-                write_cell(path, replace(cell_now, features=features))
+            whole = replace(cell_now, features=features, **_identity(board))
+            if whole != cell_now:  # e.g. moved from training to held-out, or an older form: not measured anew
+                write_cell(path, whole)
             done.append(setting)
             if progress is not None:
                 progress(setting, what)
@@ -213,7 +214,15 @@ def measure_cell(
         repeats=tuple(repeats),
         noise_free=board.noise_free(workload, setting),
         certificates=tuple(certificates),
+        **_identity(board),
     )
+
+
+def _identity(board: Board) -> dict[str, Any]:
+    """What a cell of a real board must say, so that others can go on with it where that board is not."""
+    if not isinstance(board, LiveBoard):
+        return {}
+    return {"board_digest": board.info.digest, "table_mhz": tuple(board.info.table)}
 
 
 def _readable(path: Path, mark: str) -> Cell | None:

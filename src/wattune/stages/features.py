@@ -16,12 +16,12 @@ from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.settings import FrequencyTable, setting_label
 from wattune.core.stats import mean
-from wattune.io import write_text
+from wattune.io import clear_os_errors, write_text
 from wattune.learning.table import COLUMNS
-from wattune.profiling.cells import Cell, fingerprint, load_cells
+from wattune.profiling.cells import Cell, fingerprint, load_cells, parse_cell
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
-from wattune.stages.profile import PROFILES, board_of, settings_of, workload_of
+from wattune.stages.profile import PROFILES, board_of, settings_in, workload_of
 
 log = logging.getLogger(__name__)
 
@@ -70,16 +70,19 @@ def _row(
     return {name: _text(value) for name, value in row.items()}
 
 
-def utilisation_at(cells: list[Cell], reference_mhz: float) -> float | None:
-    """Mean measured utilisation at the clock nearest to the reference, percent; None where a repeat has none."""
+def utilisation_at(cells: list[Cell], reference_mhz: float | None) -> float | None:
+    """Mean measured utilisation at the clock nearest to the reference, percent; None where a repeat has none.
+
+    Without a reference it is the highest clock measured.
+    """
     clocks = FrequencyTable(cell.setting for cell in cells if not isinstance(cell.setting, str))
-    nearest = clocks.nearest(reference_mhz)
+    nearest = clocks.top if reference_mhz is None else clocks.nearest(reference_mhz)
     values = [m.gpu_util_pct for cell in cells if cell.setting == nearest for m in cell.repeats]
     known = [v for v in values if v is not None]
     return mean(known) if known and len(known) == len(values) else None
 
 
-def cell_rows(info: BoardInfo, cells: list[Cell], reference_mhz: float) -> Iterator[dict[str, str]]:
+def cell_rows(info: BoardInfo, cells: list[Cell], reference_mhz: float | None) -> Iterator[dict[str, str]]:
     """Rows of one workload's cells."""
     util = utilisation_at(cells, reference_mhz)
     for cell in cells:
@@ -99,13 +102,63 @@ def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
             "At least one was expected: they are listed in conf/workloads/.",
             "Run `make params`, or bring a sweep with `make repro EXPERIMENT=recorded DATA=FILE_OR_DIR`.",
         )
-    board = board_of(config, root)
-    settings = settings_of(config, board)
+    info = board_measured(config, root) if config.board.kind == "jetson" else board_of(config, root).info
+    settings = settings_in(config, info)
     for name, conf in config.workloads.items():
         workload = workload_of(name, conf)
-        expected = {setting: fingerprint(board.info, workload, setting, config.sweep) for setting in settings}
+        expected = {setting: fingerprint(info, workload, setting, config.sweep) for setting in settings}
         cells = load_cells(root / PROFILES / name, expected)
-        yield from cell_rows(board.info, cells, config.features.reference_mhz)
+        yield from cell_rows(info, cells, config.features.reference_mhz)
+
+
+def board_measured(config: Config, root: Path) -> BoardInfo:
+    """The real board that the expected cells were measured on, by what they say: it need not be there.
+
+    Raises:
+        InputError: no cells, cells of several boards or ways of measuring, or of another board or mode than asked for.
+        BoardError: cells of before they said it, and the board is not there to be asked.
+    """
+    paths = [path for name in config.workloads for path in sorted((root / PROFILES / name).glob("*.json"))]
+    if not paths:
+        raise InputError(
+            f"There are no cells of the expected workloads in {root / PROFILES}.",
+            "Cells that were measured on a board were expected.",
+            "Run `dvc repro` on the board, or copy its data/profiles here.",
+        )
+    found: dict[tuple[object, ...], tuple[Path, BoardInfo]] = {}
+    for path in paths:
+        with clear_os_errors(path, "read"):
+            data = path.read_bytes()
+        try:
+            info = parse_cell(data).measured_on
+        except (ValueError, RecursionError):
+            continue  # loading the cells says what is wrong with it
+        if info is None:
+            return board_of(config, root).info
+        key = (info.id, info.provenance, info.power_mode, info.rails, info.digest, tuple(info.table))
+        found.setdefault(key, (path, info))
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.values())[:2]
+        raise InputError(
+            f"{one} and {other} were measured on different boards, or differently: {first.id} in {first.power_mode} and"
+            f" {second.id} in {second.power_mode}.",
+            "Cells of one board and one way of measuring were expected.",
+            "Run `dvc repro` on the board, which sets the others aside.",
+        )
+    if not found:
+        return board_of(config, root).info
+    ((_, info),) = found.values()
+    for what, wanted, is_there in (
+        ("id", config.board.id, info.id),
+        ("power_mode", config.board.power_mode, info.power_mode),
+    ):
+        if wanted and wanted.lower() != is_there.lower():
+            raise InputError(
+                f"The cells in {root / PROFILES} are of {is_there}.",
+                f"{wanted} was expected (board.{what}).",
+                f"Correct board.{what} (`make params`), or bring the cells of that one.",
+            )
+    return info
 
 
 def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:

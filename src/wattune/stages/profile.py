@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from wattune.boards.base import Board
+from wattune.boards.base import Board, BoardInfo
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.boards.virtual.whole_log import LogParts, WholeLogBoard
 from wattune.config import Config, WorkloadConf, load_params
@@ -109,18 +109,23 @@ def log_parts(conf: WorkloadConf) -> LogParts:
 
 
 def settings_of(config: Config, board: Board) -> list[Setting]:
+    """As :func:`settings_in`, of a board that is there."""
+    return settings_in(config, board.info)
+
+
+def settings_in(config: Config, info: BoardInfo) -> list[Setting]:
     """The settings `config` asks for, as the board's table writes them.
 
     Raises:
         InputError: a clock that the board does not have.
     """
-    table = board.info.table
+    table = info.table
     wanted = sweep_settings(config.sweep.clocks_mhz, table, config.sweep.maxn)
     try:
         settings = [s if isinstance(s, str) else table.match(s) for s in wanted]
     except InputError as error:
         raise InputError(
-            f"sweep.clocks_mhz does not fit {board.info.id} in the power mode {board.info.power_mode}: {error.what}",
+            f"sweep.clocks_mhz does not fit {info.id} in the power mode {info.power_mode}: {error.what}",
             error.expected,
             "Take all clocks of the board: `make params ARGS='sweep=all_clocks ...'`, or correct conf/sweep/.",
         ) from error

@@ -145,12 +145,15 @@ PREDICTION_COLUMNS = ("workload", "label_mhz", "predicted_mhz", "regret_pct")
 def train(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
     table = load_features(root / FEATURES)
+    reference_mhz = config.features.reference_mhz
+    if reference_mhz is None:
+        reference_mhz = max((mhz for rows in table.training for mhz in rows.measured.clocks), default=None)
     training = train_governor(
         table,
         table.training,
         search_space(config.train),
         objective=config.objective.name,
-        reference_mhz=config.features.reference_mhz,
+        reference_mhz=reference_mhz,
     )
     best, tree, reports = training.search.best, training.governor.tree, root / REPORTS
     write_text(reports / "loocv.csv", csv_text(CANDIDATE_COLUMNS, candidate_rows(training)))
@@ -177,7 +180,7 @@ def train(config: Config, root: Path) -> None:
         table.training,
         space,
         objective=config.objective.name,
-        reference_mhz=config.features.reference_mhz,
+        reference_mhz=reference_mhz,
     )
     write_json(reports / "mlg-regret.json", regret_report(table, regret, space))
     write_text(reports / "mlg-regret.txt", regret.governor.tree.text() + "\n")
