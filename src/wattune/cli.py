@@ -289,9 +289,16 @@ def _emulate(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from wattune.stages.validate import report
+    from wattune.stages.validate import refitted, report
     from wattune.validation import page
 
+    if args.write_board is not None:
+        written = refitted(args.board, args.write_board)
+        if args.json:
+            _out_json(written)
+        else:
+            _out(page.refit_text(written))
+        return 0
     document = report(Path(), redraws=args.redraws)
     if args.json:
         _out_json(document["sources"])
@@ -381,9 +388,14 @@ def _replay_handler(args: argparse.Namespace) -> int:
 
 
 def _import_handler(args: argparse.Namespace) -> int:
-    from wattune.profiling import importing, importing_tegrastats
+    from wattune.profiling import importing, importing_jetson_clocks, importing_tegrastats
 
-    return int((importing if args.kind == "sweep" else importing_tegrastats).run(args))
+    kinds = {
+        "sweep": importing.run,
+        "tegrastats": importing_tegrastats.run,
+        "jetson-clocks": importing_jetson_clocks.run,
+    }
+    return int(kinds[args.kind](args))
 
 
 def _pin(args: argparse.Namespace) -> int:
@@ -435,7 +447,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     from wattune.boards.jetson import doctor
     from wattune.governing import clockd, hand
-    from wattune.profiling import importing, importing_tegrastats, replay
+    from wattune.profiling import importing, importing_jetson_clocks, importing_tegrastats, replay
 
     doctor.add_arguments(
         command("doctor", _doctor, "what board this is, what works on it, what does not, and what to type")
@@ -452,6 +464,10 @@ def build_parser() -> argparse.ArgumentParser:
     importing.add_arguments(kinds.add_parser("sweep", help="a foreign table into a sweep CSV"))
     importing_tegrastats.add_arguments(
         kinds.add_parser("tegrastats", help="a log of tegrastats into a summary and a trace")
+    )
+
+    importing_jetson_clocks.add_arguments(
+        kinds.add_parser("jetson-clocks", help="what `jetson_clocks --show` printed, as plain data")
     )
 
     predict = command("predict", _predict, "the virtual board's energy and time per step at every clock")
@@ -475,6 +491,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     validate.add_argument(
         "--json", action="store_true", help="one JSON document on stdout: an entry per source"
+    )
+    validate.add_argument(
+        "--write-board",
+        type=Path,
+        metavar="FILE.json",
+        help="refit a modelled board to its curves and write its file, instead of the report",
+    )
+    validate.add_argument(
+        "--board",
+        default="jetson-agx-orin-64gb",
+        metavar="ID",
+        help="with --write-board: which (default: %(default)s)",
     )
 
     from wattune.boards.virtual.emulator import serve

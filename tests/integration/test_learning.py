@@ -289,6 +289,22 @@ class TestStages:
         assert {path: (tmp_path / path).read_bytes() for path in before} == before
         assert {p: p.read_bytes() for p in pictures} == pictures
 
+    @pytest.mark.parametrize(("reference", "written"), [(1020.0, 1020.0), (None, 1300.5)])
+    def test_the_governor_says_at_which_clock_the_load_was_read(
+        self, tmp_path: Path, reference: float | None, written: float
+    ) -> None:
+        write(tmp_path / "data/features/features.csv", rows(models=("bert-base", "pythia-31m", "bert-large")))
+        config = to_config(
+            {
+                "train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]},
+                "features": {"reference_mhz": reference},
+            }
+        )
+        train(config, tmp_path)
+        for name in ("governor", "governor-regret"):
+            document = json.loads((tmp_path / f"models/{name}.json").read_text())
+            assert document["training"]["reference_mhz"] == written
+
     def test_gate_refuses_metrics_of_another_governor(self, tmp_path: Path) -> None:
         write(tmp_path / "data/features/features.csv", rows(models=("bert-base", "pythia-31m", "bert-large")))
         config = to_config({"train": {"max_depth": [1], "min_samples_leaf": [1], "criterion": ["gini"]}})

@@ -130,6 +130,24 @@ def test_features_of_a_recorded_sweep(folder: Path) -> None:
     assert {r["energy_noise_free_j"] for r in rows} == {""}
 
 
+@pytest.mark.parametrize(("reference", "util"), [("null", "60"), ("300", "97"), ("612", "60")])
+def test_without_a_reference_clock_it_is_the_highest_one(folder: Path, reference: str, util: str) -> None:
+    sweep(folder / "one.csv", "orin")
+    params(folder, "--experiment", "recorded", "--data", "one.csv", f"features.reference_mhz={reference}")
+    features(load_params(folder / "params.yaml"), folder)
+    with (folder / "data/features/features.csv").open() as file:
+        assert {r["gpu_util_ref_pct"] for r in csv.DictReader(file)} == {util}
+
+
+@pytest.mark.parametrize("experiment", ["jetson", "xavier"])
+def test_boards_whose_table_is_not_known_beforehand_have_no_fixed_reference(
+    folder: Path, experiment: str
+) -> None:
+    params(folder, "--experiment", experiment)
+    assert load_params(folder / "params.yaml").features.reference_mhz is None
+    assert "reference_mhz" in params(folder, "--experiment", "smoke", "features.reference_mhz=0", code=2)
+
+
 def test_features_without_workloads_or_without_a_sweep(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no workloads"):
         features(to_config({}), tmp_path)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from wattune.boards.virtual.board import VirtualBoard
-from wattune.boards.virtual.constants import find_board_file, parse_board_file
+from wattune.boards.virtual.constants import find_board_file, load_board_file, parse_board_file
+from wattune.cli import main
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN
 from wattune.stages.validate import data_folder, pipeline_results
@@ -101,6 +102,26 @@ def test_the_fit_finds_constants_that_made_the_curves() -> None:
     assert parse_board_file(fitted_document(found), "fitted").constants.voltage_knee_mhz == pytest.approx(
         found.file.constants.voltage_knee_mhz, rel=1e-4
     )
+
+
+def test_a_refitted_board_is_written_and_is_one_that_can_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WATTUNE_DATA", raising=False)
+    path = tmp_path / "orin.json"
+    assert main(["validate", "--write-board", str(path), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    file = load_board_file(path)
+    assert (file.board, file.calibrated_against) == (ORIN.board, ORIN.calibrated_against)
+    assert set(written["constants"]) == set(ORIN.priors) == set(file.priors)
+    for name, value in written["constants"].items():
+        assert value["before"] == getattr(ORIN.constants, name)
+        assert value["after"] == getattr(file.constants, name) == pytest.approx(value["before"], rel=0.01)
+    fixed = set(ORIN.sources) - set(ORIN.priors)
+    assert {n: getattr(file.constants, n) for n in fixed} == {n: getattr(ORIN.constants, n) for n in fixed}
+    assert main(["validate", "--write-board", str(tmp_path / "x.json"), "--board", "jetson-agx-xavier"]) == 2
+    assert "xavier_time_vit" in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
 
 
 def test_redrawn_priors_are_seeded_and_centred() -> None:

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from wattune.boards.virtual.constants import parse_board_file
 from wattune.core.errors import InputError
 from wattune.io import read_json, read_text, write_json
 from wattune.stages._main import run
+from wattune.validation.calibrate import fitted_document
 from wattune.validation.plots import draw
-from wattune.validation.report import ORIN, validate
+from wattune.validation.report import ORIN, refit, validate
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,31 @@ def report(root: Path, **options: Any) -> dict[str, Any]:
     """The whole document of `wattune validate`, with the pipeline's results where there are some."""
     metrics, optima = pipeline_results(root)
     return validate(data_folder(), metrics=metrics, optima=optima, **options)
+
+
+def refitted(board: str, path: Path) -> dict[str, Any]:
+    """Refit a modelled board to the curves it is calibrated against, and write its file.
+
+    Returns:
+        Which file, board and curves, and every free constant before and after.
+
+    Raises:
+        InputError: no such board, or none of its curves is there.
+        BoardError: the file could not be written.
+    """
+    before, fitted, against = refit(data_folder(), board)
+    document = fitted_document(fitted)
+    write_json(path, document)
+    after = parse_board_file(document, str(path)).constants
+    return {
+        "file": str(path),
+        "board": before.board,
+        "against": against,
+        "constants": {
+            name: {"before": getattr(before.constants, name), "after": getattr(after, name)}
+            for name in before.priors
+        },
+    }
 
 
 def main() -> None:

@@ -190,3 +190,14 @@ def text(document: Mapping[str, Any]) -> str:
             polling_table(document["polling"]),
         ]
     )
+
+
+def refit_text(written: dict[str, Any]) -> str:
+    """What `wattune validate --write-board` did, for people."""
+    lines = [
+        f"{written['file']}: {written['board']}, refitted to {', '.join(written['against'])} (SIMULATED)"
+    ]
+    for name, value in written["constants"].items():
+        change = 100.0 * (value["after"] / value["before"] - 1.0)
+        lines.append(f"  {name:<32} {value['before']:>12.5g} -> {value['after']:>12.5g}  ({change:+.2f} %)")
+    return "\n".join(lines)

@@ -12,6 +12,7 @@ from typing import Any
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.boards.virtual.constants import BoardFile, find_board_file
 from wattune.boards.virtual.model import leakage_factor, rail_powers_w, run_phase, steady_temperature_c
+from wattune.core.errors import InputError
 from wattune.core.settings import MAXN
 from wattune.core.stats import mean
 from wattune.core.workload import PhaseCost
@@ -177,6 +178,37 @@ def _whole(job: tuple[BoardFile, list[Source], list[Level], int]) -> Fit:
     return fit(file, sources, levels)
 
 
+def fitted_to(file: BoardFile, found: Mapping[str, list[Source] | str]) -> tuple[list[Source], list[Level]]:
+    """The curves and levels a board is calibrated against, of those that are there."""
+    curves = [
+        s
+        for s in _flat(found.values())
+        if s.board == file.board and s.used_for == "calibration" and s.name in file.calibrated_against
+    ]
+    return curves, orin_levels() if file.board == ORIN else []
+
+
+def refit(data: Path | None, board: str) -> tuple[BoardFile, Fit, list[str]]:
+    """Calibrate a board that comes with the package anew.
+
+    Returns:
+        The board as it is, the fit, and the names of the curves.
+
+    Raises:
+        InputError: no such board, or a curve it is calibrated against is absent.
+    """
+    file = find_board_file(board)
+    curves, levels = fitted_to(file, families(data))
+    missing = sorted(set(file.calibrated_against).difference(s.name for s in curves))
+    if missing or not curves:
+        raise InputError(
+            f"{file.board} cannot be refitted: {', '.join(missing) or 'the curves it would be fitted to'} are absent.",
+            "The curves it is calibrated against were expected.",
+            "Set WATTUNE_DATA to the folder of others' measurements that holds them.",
+        )
+    return file, fit(file, curves, levels), [s.name for s in curves]
+
+
 def best_saving(file: BoardFile, name: str) -> dict[str, float | str]:
     """A workload's best setting on a board and what it saves against MAXN (rails ``gpu_cpu``)."""
     rows = {row["mhz"]: row["energy_j"] for row in VirtualBoard(file=file).predict(build_named(name))}
@@ -339,15 +371,10 @@ def validate(
     """
     found = families(data)
     boards = {name: find_board_file(name) for name in {s.board for s in _flat(found.values())}}
-    calibrations = {}
-    for name, file in boards.items():
-        curves = [
-            s
-            for s in _flat(found.values())
-            if s.board == name and s.used_for == "calibration" and s.name in file.calibrated_against
-        ]
-        levels = orin_levels() if name == ORIN else []
-        calibrations[name] = calibration(file, curves, levels, redraws if name == ORIN else 0)
+    calibrations = {
+        name: calibration(file, *fitted_to(file, found), redraws if name == ORIN else 0)
+        for name, file in boards.items()
+    }
     sources: dict[str, Any] = {}
     for key, entry in found.items():
         if isinstance(entry, str):
