@@ -42,6 +42,15 @@ def _clock(setting: Setting) -> str:
 
 
 def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_feature_arguments(parser)
+    parser.add_argument(
+        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
+    )
+    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model id of the catalogue, e.g. bert-base")
     parser.add_argument("--task", help="task id of the catalogue, e.g. mnli")
     parser.add_argument("--batch-size", type=_count, help="examples per step")
@@ -51,13 +60,11 @@ def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent"
     )
     parser.add_argument(
-        "--features", type=Path, metavar="FILE", help="JSON file of feature values; flags override it"
+        "--features",
+        type=Path,
+        metavar="FILE",
+        help="file of feature values, JSON or `name: value` lines; flags override it",
     )
-    parser.add_argument(
-        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
-    )
-    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
 def _load_governor(where: str) -> Any:
@@ -81,16 +88,13 @@ def _load_governor(where: str) -> Any:
 def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the user said, and what the catalogue knows of the model and task beside it."""
     from wattune.core.features import FEATURES
-    from wattune.io import read_json
+    from wattune.io import read_text
+    from wattune.running.describe import parse_features
     from wattune.workloads.catalogue import catalogue_features
 
     given: dict[str, Any] = {}
     if args.features is not None:
-        document = read_json(args.features, "The feature file")
-        if not isinstance(document, dict):
-            raise InputError(
-                f"{args.features} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.'
-            )
+        document = parse_features(read_text(args.features, "The feature file"), str(args.features))
         for name, value in document.items():
             if name not in FEATURES:
                 raise InputError(
@@ -392,6 +396,17 @@ def _pin(args: argparse.Namespace) -> int:
     return hand.run_pin(args)
 
 
+def _run(args: argparse.Namespace) -> int:
+    from wattune.running.run import run
+
+    def keep() -> Callable[[dict[str, Any]], str]:
+        from wattune.tracking.runs import ready
+
+        return ready()
+
+    return run(args, governor_of=_load_governor, features_of=lambda: _given_features(args), keep=keep)
+
+
 def _clockd(args: argparse.Namespace) -> int:
     from wattune.governing import clockd
 
@@ -441,6 +456,11 @@ def build_parser() -> argparse.ArgumentParser:
         command("doctor", _doctor, "what board this is, what works on it, what does not, and what to type")
     )
     hand.add_pin_arguments(command("pin", _pin, "pin the GPU's clock by hand, and put it back"))
+    from wattune.running import run
+
+    running = command("run", _run, "a command under a governed clock, measured, with a receipt")
+    _add_feature_arguments(running)
+    run.add_arguments(running)
     hand.add_restore_arguments(command("restore", _restore, "put back what a pin that died left behind"))
     clockd.add_arguments(
         command("clockd", _clockd, "the clock daemon: pins for the group wattune, and puts back")
