@@ -68,21 +68,9 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _load_governor(where: str) -> Any:
-    from wattune.core.governor import parse_governor
-    from wattune.io import read_data
+    from wattune.running.choosing import load_governor
 
-    if "://" in where or where.startswith("models:"):
-        import tempfile
-
-        from wattune.tracking.pull import pull
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "governor.json"
-            pull(where, path)
-            return parse_governor(path.read_text())
-    return parse_governor(
-        read_data(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
-    )
+    return load_governor(where)
 
 
 def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -404,7 +392,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return ready()
 
-    return run(args, governor_of=_load_governor, features_of=lambda: _given_features(args), keep=keep)
+    return run(args, features_of=lambda: _given_features(args), keep=keep)
 
 
 def _clockd(args: argparse.Namespace) -> int:

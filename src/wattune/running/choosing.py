@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from wattune.boards.jetson.findings import Findings
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.features import FeatureValue
-from wattune.core.governor import Governor
+from wattune.core.governor import Governor, parse_governor
 from wattune.core.objectives import ENERGY, LIMITS, Objective, choose
 from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
+from wattune.io import read_data
 from wattune.profiling.certificate import provenance_of
+
+PLACES = (Path("governor.json"), Path("models/governor.json"))
 
 
 def parse_objective(text: str) -> Objective:
@@ -192,7 +197,26 @@ def by_governor(
     )
 
 
-def board_text(findings: Findings) -> str:
-    """The board and its mode in a few words."""
-    mode = findings.power_mode
-    return f"{findings.board or findings.model or 'unknown board'}, power mode {'unknown' if mode is None else mode.name}"
+def load_governor(where: str) -> Governor:
+    """A governor by path, or by address from a registry, with every check of its file.
+
+    Raises:
+        InputError: it is not there.
+        BoardError: the registry cannot be reached.
+        IntegrityError: it is damaged.
+    """
+    if "://" in where or where.startswith("models:"):
+        from wattune.tracking.pull import pull
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "governor.json"
+            pull(where, path)
+            return parse_governor(path.read_bytes())
+    return parse_governor(
+        read_data(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
+    )
+
+
+def default_governor() -> str | None:
+    """A governor file here: ``governor.json``, as `wattune pull` writes it, or ``models/governor.json``; None where there is none."""
+    return next((str(path) for path in PLACES if path.is_file()), None)

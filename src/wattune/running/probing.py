@@ -7,6 +7,7 @@ beats it. On a run of known length the windows together take at most one step in
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -21,13 +22,20 @@ from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.profiling.meter import Window
 from wattune.running.account import Totals
 from wattune.running.session import Session
-from wattune.running.steps import Steps
+from wattune.running.steps import Edge, Steps
 
 WINDOW_S = 5.0
 LEAST_WINDOW_S = 1.0
 """A window that one step in a hundred does not fill for this long says nothing: the run is too short to probe."""
 
 LEAST_STEPS = 3
+STEADY = 0.01
+"""A window goes on until the mean time of a step is known to this share (one standard error): batches differ in length."""
+
+BLOCKS = 24
+LONGEST = 8.0
+"""It ends at this many times its length in any case."""
+
 START_S = 60.0
 """How long the first steps are waited for: models are loaded and compiled first."""
 
@@ -52,7 +60,7 @@ class Live(Protocol):
     def now(self) -> float:
         """Seconds, on the clock of edges and windows."""
 
-    def edges(self, t0_s: float, t1_s: float) -> list[tuple[float, int]]:
+    def edges(self, t0_s: float, t1_s: float) -> list[Edge]:
         """Ends of steps between two moments."""
 
     def set_clock(self, mhz: float) -> None:
@@ -72,6 +80,7 @@ class Measured:
     Attributes:
         mhz: the clock; None for the baseline.
         energy_j: energy of a step; `time_s` its time.
+        work: mean work of a step in the window; 1 where nobody says.
         steps: how many lie in the window; `window_s` its length.
         util_pct: mean load of the GPU; None where unknown.
     """
@@ -82,6 +91,12 @@ class Measured:
     steps: int
     window_s: float
     util_pct: float | None
+    work: float = 1.0
+
+    @property
+    def each(self) -> Point:
+        """Energy and time of a unit of work."""
+        return Point(self.energy_j / self.work, self.time_s / self.work)
 
     def document(self) -> dict[str, Any]:
         """Plain values."""
@@ -142,7 +157,7 @@ class LiveProbe:
             run_steps=self.run_steps,
         )
         self.result = probe.run()
-        base = Point(self.baseline.energy_j, self.baseline.time_s)
+        base = self.baseline.each
         chosen = self.result.predicted[self.result.chosen]
         if self.objective.limited is None and cost_of(self.objective, base) <= cost_of(
             self.objective, Point(chosen.energy_j, chosen.time_s)
@@ -168,7 +183,9 @@ class LiveProbe:
         one = self._window(mhz)
         self._refuse_strange(one)
         self.measured.append(one)
-        return one.energy_j, one.time_s
+        each = one.each
+        assert each.time_s is not None  # steps have times
+        return each.energy_j, each.time_s
 
     def _first_steps(self) -> None:
         """Wait until it trains, and see how long a step takes."""
@@ -182,8 +199,7 @@ class LiveProbe:
                     f"{'No' if not edges else 'Hardly any'} steps were seen within {self.start_s:g} s."
                 )
             live.wait(0.1)
-        (t0, c0), (t1, c1) = edges[-2], edges[-1]
-        self._step_s = (t1 - t0) / max(c1 - c0, 1)
+        self._step_s = (edges[-1].t_s - edges[-2].t_s) / max(edges[-1].steps - edges[-2].steps, 1)
 
     def _least_steps(self) -> float:
         """Steps a window may have at most; infinite where the run's length is unknown.
@@ -212,20 +228,26 @@ class LiveProbe:
             edges = live.edges(settled, now)
             if len(edges) > LEAST_STEPS:
                 first, last = edges[0], edges[-1]
-                if last[0] - first[0] >= self.window_s or last[1] - first[1] >= most:
+                took = last.t_s - first.t_s
+                if last.steps - first.steps >= most or took >= LONGEST * self.window_s:
                     break
-            if now - (edges[-1][0] if edges else began) > STALL_S:
+                if took >= self.window_s and _spread(edges) <= STEADY:
+                    break
+            if now - (edges[-1].t_s if edges else began) > STALL_S:
                 raise GaveUpError(f"No step was finished for {STALL_S:g} s.")
         if why := live.throttling():
             raise GaveUpError(f"The board throttled while it was measured: {why}.")
-        steps, seconds = last[1] - first[1], last[0] - first[0]
-        window = live.window(first[0], last[0])
+        steps, seconds = last.steps - first.steps, last.t_s - first.t_s
+        window = live.window(first.t_s, last.t_s)
         name = "gpu_cpu" if window.sets["gpu_cpu"].labels else "module"
         energy_j = window.sets[name].energy_j
         if energy_j is None or energy_j <= 0:
             raise GaveUpError(f"A window has no energy: {window.sets[name].reason or 'it reads 0 J.'}")
         self._step_s = seconds / steps
-        return Measured(mhz, energy_j / steps, self._step_s, steps, seconds, window.util_pct)
+        work = (last.work - first.work) / steps
+        return Measured(
+            mhz, energy_j / steps, self._step_s, steps, seconds, window.util_pct, work if work > 0 else 1.0
+        )
 
     def _refuse_strange(self, one: Measured) -> None:
         """Rounds counted in the load must behave as work does: faster at a higher clock, by no more than the clock's ratio."""
@@ -243,6 +265,18 @@ class LiveProbe:
                 )
 
 
+def _spread(edges: list[Edge]) -> float:
+    """Standard error of the mean time of a unit of work, relative, from blocks of steps: edges seen late cancel within one."""
+    size = max(1, (len(edges) - 1) // BLOCKS)
+    ends = edges[::size]
+    times = [(b.t_s - a.t_s) / (b.work - a.work) for a, b in itertools.pairwise(ends) if b.work > a.work]
+    n = len(times)
+    if n < 2:
+        return math.inf
+    mean = sum(times) / n
+    return math.sqrt(sum((t - mean) ** 2 for t in times) / (n - 1) / n) / mean
+
+
 class _Running:
     """A session as a probe sees it."""
 
@@ -255,7 +289,7 @@ class _Running:
     def now(self) -> float:
         return time.monotonic()
 
-    def edges(self, t0_s: float, t1_s: float) -> list[tuple[float, int]]:
+    def edges(self, t0_s: float, t1_s: float) -> list[Edge]:
         return self._session.steps.edges(t0_s, t1_s)
 
     def set_clock(self, mhz: float) -> None:
@@ -279,6 +313,7 @@ class ProbeTask:
     Attributes:
         probe: what it did; None where it could not begin.
         gave_up: why it was not finished; empty where it was.
+        working: until it is done.
         find_steps: waits for steps, and gives another source of them where the session's own has none.
         held_from: what was spent, and the steps finished, when the clock to keep was set; None before.
     """
@@ -291,10 +326,17 @@ class ProbeTask:
     find_steps: Callable[[], Steps | None] | None = None
     probe: LiveProbe | None = field(init=False, default=None)
     gave_up: str = field(init=False, default="")
+    working: bool = field(init=False, default=True)
     held_from: tuple[Totals, int] | None = field(init=False, default=None)
 
     def __call__(self, session: Session) -> None:
         """Do it, in the session's thread."""
+        try:
+            self._do(session)
+        finally:
+            self.working = False
+
+    def _do(self, session: Session) -> None:
         if session.account is None or session.meter is None:
             self._give_up(session, "Energy cannot be measured here.")
             return

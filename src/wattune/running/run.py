@@ -16,13 +16,12 @@ from wattune.boards.jetson.discovery import discover, gpu_load_pct
 from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
-from wattune.core.governor import Governor
 from wattune.core.settings import MAXN, Setting, parse_setting
 from wattune.io import write_json
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running import process
-from wattune.running.choosing import Choice, by_governor, parse_objective
+from wattune.running.choosing import Choice, by_governor, default_governor, load_governor, parse_objective
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, read_baseline, text_of
 from wattune.running.session import Session
@@ -37,9 +36,6 @@ RETRY_S = 1.0
 FILE_FIRST_S = 20.0
 """How long the steps file is waited for before steps are looked for in the GPU's load."""
 
-PLACES = (Path("governor.json"), Path("models/governor.json"))
-
-GovernorOf = Callable[[str], Governor]
 FeaturesOf = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 Keep = Callable[[dict[str, Any]], str]
 
@@ -98,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     args: argparse.Namespace,
     *,
-    governor_of: GovernorOf,
     features_of: FeaturesOf,
     keep: Callable[[], Keep] | None = None,
 ) -> int:
@@ -106,7 +101,6 @@ def run(
 
     Args:
         args: see :func:`add_arguments`.
-        governor_of: fetches and checks a governor by path or address.
         features_of: what the user said of the workload, and of it what was assumed.
         keep: makes ready what `--mlflow` needs, and returns what logs a receipt and says where.
 
@@ -142,7 +136,7 @@ def run(
         _check_folder(args.json)
     log_it = keep() if args.mlflow and keep is not None else None
     with process.signals_kept(), _steps_file(environment) as steps_file:
-        return _run(args, command, environment, steps_file, governor_of, features_of, baseline, log_it)
+        return _run(args, command, environment, steps_file, features_of, baseline, log_it)
 
 
 def _run(
@@ -150,7 +144,6 @@ def _run(
     command: list[str],
     environment: dict[str, str],
     steps_file: Path,
-    governor_of: GovernorOf,
     features_of: FeaturesOf,
     baseline: dict[str, Any] | None,
     log_it: Keep | None,
@@ -158,7 +151,7 @@ def _run(
     notes: list[str] = []
     try:
         findings = _board(args)
-        choice, task = _decide(args, findings, governor_of, features_of)
+        choice, task = _decide(args, findings, features_of)
         notes += settle_leases(findings.sysfs) if choice.setting != MAXN or task is not None else []
         steps: Steps = FileSteps(steps_file)
         session = Session(findings, choice.setting, steps=steps, task=task)
@@ -257,7 +250,7 @@ def _board(args: argparse.Namespace) -> Findings:
 
 
 def _decide(
-    args: argparse.Namespace, findings: Findings, governor_of: GovernorOf, features_of: FeaturesOf
+    args: argparse.Namespace, findings: Findings, features_of: FeaturesOf
 ) -> tuple[Choice, ProbeTask | None]:
     objective = parse_objective(args.objective)
     if args.mhz is not None:
@@ -266,10 +259,10 @@ def _decide(
         return Choice(
             setting, by, "clocks left alone" if by == "none" else f"--mhz {args.mhz}", args.objective
         ), None
-    where = args.governor or next((str(path) for path in PLACES if path.is_file() and not args.probe), None)
+    where = args.governor or (None if args.probe else default_governor())
     choice = None
     if where is not None:
-        governor = governor_of(where)
+        governor = load_governor(where)
         given, assumed = features_of()
         choice = by_governor(
             governor, findings, given, assumed, objective=objective if not args.probe else parse_objective("energy"),

@@ -58,6 +58,7 @@ class Session:
         make_lease: makes the lease.
 
     Attributes:
+        task: as given; may be set until it starts.
         notes: sentences for people, in order.
         lowered: each step down: when, from which clock, to which, why.
         meter: what measures; None where there are no rails.
@@ -81,7 +82,7 @@ class Session:
         self.meter: Meter | None = None
         self.account: Account | None = None
         self.probing = False
-        self._task, self._look_s, self._lower_every_s = task, look_s, lower_every_s
+        self.task, self._look_s, self._lower_every_s = task, look_s, lower_every_s
         self._make_lease = make_lease
         self._lease: Lease | None = None
         self._pins: list[dict[str, Any]] = []
@@ -230,8 +231,8 @@ class Session:
 
     def _work(self) -> None:
         try:
-            if self._task is not None:
-                self._task(self)
+            if self.task is not None:
+                self.task(self)
             while True:
                 self.wait(self._look_s)
         except Ended:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from wattune.core.errors import BoardError
 from wattune.profiling.load import read_steps
@@ -27,6 +29,14 @@ LEAST_SWING_PCT = 15.0
 LOOK_BACK_S = 5.0
 
 
+class Edge(NamedTuple):
+    """The end of a step: when, how many were finished then, and how much work that was (steps where nobody says)."""
+
+    t_s: float
+    steps: int
+    work: float
+
+
 class Steps:
     """Ends of steps, with their times.
 
@@ -40,9 +50,10 @@ class Steps:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._edges: deque[tuple[float, int]] = deque(maxlen=EDGES)
+        self._edges: deque[Edge] = deque(maxlen=EDGES)
         self._lock = threading.Lock()
         self._first: int | None = None
+        self._work = 0.0
         self.count: int | None = None
 
     @property
@@ -50,11 +61,17 @@ class Steps:
         """Steps finished since the beginning; None where nothing was ever counted."""
         return None if self.count is None or self._first is None else self.count - self._first
 
-    def add(self, count: int, *, first: int = 0) -> None:
+    @property
+    def work(self) -> float:
+        """Work of all steps, where it is given with each."""
+        return self._work
+
+    def add(self, count: int, work: float | None = None, *, first: int = 0) -> None:
         """So many steps are finished now; a count that goes back is a loop that was started anew.
 
         Args:
             count: the number.
+            work: how much work these were in all, in any unit (padded tokens); None where every step is as good as another.
             first: what the count was at the beginning, for the first call.
         """
         with self._lock:
@@ -63,16 +80,23 @@ class Steps:
                 self._first = first if self.count is None else count - (self.done or 0)
             if count != self.count:
                 self.count = count
-                self._edges.append((self._clock(), count))
+                self._edges.append(Edge(self._clock(), count, float(count) if work is None else work))
 
-    def finished(self, steps: int = 1) -> None:
-        """So many more steps are finished."""
-        self.add((self.count or 0) + steps)
+    def finished(self, steps: int = 1, work: float | None = None) -> None:
+        """So many more steps are finished.
 
-    def edges(self, t0_s: float, t1_s: float) -> list[tuple[float, int]]:
+        Args:
+            steps: how many.
+            work: how much work they were; to be given always or never.
+        """
+        if work is not None:
+            self._work += work
+        self.add((self.count or 0) + steps, None if work is None else self._work)
+
+    def edges(self, t0_s: float, t1_s: float) -> list[Edge]:
         """Ends of steps from one moment to another."""
         with self._lock:
-            return [edge for edge in self._edges if t0_s <= edge[0] <= t1_s]
+            return [edge for edge in self._edges if t0_s <= edge.t_s <= t1_s]
 
     def poll(self) -> None:
         """Look, where looking is needed."""
@@ -100,8 +124,19 @@ class FileSteps(Steps):
         except BoardError as error:
             self.problem = str(error)
             return
-        if count is not None:
-            self.add(count)
+        if count is not None and count != self.count:
+            self.add(count, self._work_said(count))
+
+    def _work_said(self, count: int) -> float | None:
+        """What the file says of the work beside the steps, if anything."""
+        try:
+            said = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(said, dict) or said.get("steps") != count:
+            return None
+        work = said.get("work")
+        return float(work) if isinstance(work, (int, float)) and not isinstance(work, bool) else None
 
 
 class LoadSteps(Steps):
