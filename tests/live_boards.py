@@ -1,8 +1,13 @@
-"""A modelled board in virtual time that trains, as a live probe sees it, and what the best clock for it truly is."""
+"""Boards that train: in virtual time, as a live probe sees one, with the clock that is truly best; and served in real time."""
 
 from __future__ import annotations
 
+import contextlib
 import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from wattune.bench_meter import VirtualBoard
 from wattune.boards.virtual.board import VirtualBoard as Model
@@ -95,3 +100,77 @@ def drawn(seed: int) -> str:
     """A workload of the catalogue."""
     rng = random.Random(seed)
     return f"{rng.choice(sorted(MODELS))}-{rng.choice(sorted(TASKS))}"
+
+
+class Served:
+    """An emulated board whose whole tree is mounted, with a quick filter, as `wattune emulate` serves it.
+
+    Args:
+        root: an empty folder.
+        workload: what it trains; None is idle.
+    """
+
+    def __init__(
+        self, root: Path, *, workload: str | None = None, quick: bool = True, power_mode: str | None = None
+    ) -> None:
+        from trees import emulated_machine
+        from wattune.boards.virtual.emulator import faults, fuse, serve
+
+        self.root = root
+        self.machine, self.tree = emulated_machine(power_mode=power_mode)
+        if quick:
+            self.machine.filter_samples = 64
+        self.machine.railgated = False
+        serve.Control(
+            self.machine, self.tree, build_named, lambda text: faults.apply(text, self.machine, self.tree)
+        )
+        if workload is not None:
+            self.machine.set_workload(build_named(workload))
+        self.mount = fuse.Mount(self.tree, root, self.machine.lock)
+        self.found = self.bounds
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.machine.devfreq.bounds_hz()
+
+    def fault(self, text: str) -> None:
+        from wattune.boards.virtual.emulator import faults
+
+        faults.apply(text, self.machine, self.tree)
+
+    def true_j(self) -> dict[str, float]:
+        with self.machine.lock:
+            self.machine.advance()
+            return {
+                name: sum(self.machine.true_energy_j[rail] for rail in labels)
+                for name, labels in self.machine.rail_sets.items()
+            }
+
+    def pinned(self, mhz: float, seconds: float = 20.0) -> bool:
+        """Whether the clock gets pinned there, within some seconds."""
+        return self._soon(lambda: self.bounds == (mhz * 1e6, mhz * 1e6), seconds)
+
+    def restored(self, seconds: float = 10.0) -> bool:
+        """Whether bounds and lease files are as before, within some seconds."""
+        return self._soon(
+            lambda: self.bounds == self.found and not list(self.root.glob("run/wattune/*.json")), seconds
+        )
+
+    def _soon(self, holds: Callable[[], bool], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
+
+@contextlib.contextmanager
+def served(root: Path, **how: Any) -> Iterator[Served]:
+    """A served board."""
+    root.mkdir(parents=True, exist_ok=True)
+    board = Served(root.resolve(), **how)
+    try:
+        yield board
+    finally:
+        board.mount.close()

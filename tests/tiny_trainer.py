@@ -1,7 +1,7 @@
 """A real Trainer on a tiny random BERT, with or without the callback: ``tiny_trainer.py OUT [KEY=VALUE ...]``.
 
-Prints ``training`` when it begins and writes losses, log and receipt to OUT as JSON. Keys: those of the callback, ``plain=1`` for none,
-``max_steps``, ``pause`` (seconds per step).
+Prints ``training`` when it begins, writes losses, log and receipt to OUT as JSON. Keys: those of the callback,
+``plain=1`` for none, ``max_steps``, ``pause`` (seconds per step).
 """
 
 import json

@@ -156,12 +156,12 @@ def _choose(args: argparse.Namespace) -> int:
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
-                **({"tree": governor.tree.text().split("\n")} if args.command == "explain" else {}),
+                **(_explanation(governor, given) if args.command == "explain" else {}),
             }
         )
         return 0
     if args.command == "explain":
-        return _explain(governor, decision, assumed)
+        return _explain(governor, decision, given, assumed)
     _out(f"{_clock(decision.setting)}  ({decision.rule})")
     _out(_expectation(governor, decision))
     _say_caveats(governor, decision, assumed)
@@ -191,13 +191,41 @@ def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
     _out(f"Governor {governor.digest[:12]} for {governor.board}, provenance: {governor.provenance}.")
 
 
-def _explain(governor: Any, decision: Any, assumed: dict[str, Any]) -> int:
+def _explanation(governor: Any, given: dict[str, Any]) -> dict[str, Any]:
+    from wattune.core.explain import because, flips
+
+    return {
+        "tree": governor.tree.text().split("\n"),
+        "because": because(governor, given),
+        "flips": [flip.document() for flip in flips(governor, given)],
+    }
+
+
+def _explain(governor: Any, decision: Any, given: dict[str, Any], assumed: dict[str, Any]) -> int:
+    from wattune.core.explain import because, flips
+    from wattune.core.features import FEATURES
+
     _out(
         f"Policy {governor.policy} for {governor.board} in mode {governor.power_mode}, {governor.provenance}:\n"
     )
     _out(governor.tree.text())
     _out(f"\nThis workload: {decision.rule}")
+    path = because(governor, given)
+    _out(
+        "Because " + ",\n    and ".join(path) + "."
+        if path
+        else "The tree asks nothing: every workload gets this clock."
+    )
     _out(_expectation(governor, decision))
+    others = flips(governor, given)
+    for flip in others:
+        unit = FEATURES[flip.feature].unit
+        now = flip.value if isinstance(flip.value, str) else f"{flip.value:g}"
+        to = flip.to if isinstance(flip.to, str) else f"{flip.to:g} {unit}".rstrip()
+        verb = "were" if flip.direction == "is" else f"were {flip.direction}"
+        _out(f"If {flip.feature} (now {now}) {verb} {to}: {_clock(flip.setting)}.")
+    if path and not others:
+        _out("No change of a single feature changes the answer.")
     _say_caveats(governor, decision, assumed)
     return 0
 
@@ -334,9 +362,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _pull(args: argparse.Namespace) -> int:
+    from wattune.boards.jetson.discovery import discover
+    from wattune.boards.jetson.root import sysfs_of
+    from wattune.running.choosing import check_fits
     from wattune.tracking.pull import pull
 
-    pulled = pull(args.uri, args.output)
+    def check(governor: Any) -> None:
+        findings = discover(sysfs_of(args))
+        if findings.kind == "jetson":  # elsewhere a governor is only looked at
+            for note in check_fits(governor, findings, simulated_ok=args.simulated_ok):
+                logging.getLogger("wattune").warning("wattune: %s", note)
+
+    pulled = pull(args.uri, args.output, check)
     _out(f"{args.output}: {pulled}")
     return 0
 
@@ -511,6 +548,10 @@ def build_parser() -> argparse.ArgumentParser:
     pull = command("pull", _pull, "the registered governor, checked, written atomically")
     pull.add_argument("uri", nargs="?", help="models:/NAME@ALIAS, models:/NAME/VERSION, a folder or a file")
     pull.add_argument("-o", "--output", type=Path, default=Path("governor.json"), help="default: %(default)s")
+    pull.add_argument("--simulated-ok", action="store_true", help="take a simulated governor on a real board")
+    from wattune.boards.jetson.root import add_root_argument
+
+    add_root_argument(pull)
 
     command("publish", _publish, "the publish stage by hand")
 

@@ -29,11 +29,11 @@ LEAST_WINDOW_S = 1.0
 """A window that one step in a hundred does not fill for this long says nothing: the run is too short to probe."""
 
 LEAST_STEPS = 3
-STEADY = 0.01
+STEADY = 0.005
 """A window goes on until the mean time of a step is known to this share (one standard error): batches differ in length."""
 
 BLOCKS = 24
-LONGEST = 8.0
+LONGEST = 12.0
 """It ends at this many times its length in any case."""
 
 START_S = 60.0

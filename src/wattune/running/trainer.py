@@ -2,7 +2,8 @@
 
     trainer = Trainer(..., callbacks=[WattuneCallback(probe=True)])
 
-It imports nothing of transformers: the Trainer calls its callbacks by name.
+It imports nothing of transformers (the Trainer calls its callbacks by name), and what governs only when one is made: scripts that
+import it pay nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import BoardError
-from wattune.running.account import Totals
-from wattune.running.loop import Governed, govern
+
+if TYPE_CHECKING:
+    from wattune.running.account import Totals
+    from wattune.running.loop import Governed
 
 
 class WattuneCallback:
@@ -30,11 +33,14 @@ class WattuneCallback:
     """
 
     def __init__(self, **how: Any) -> None:
+        from wattune.running.loop import govern
+
         govern(**how)  # bad arguments are refused now, not when training begins
         self._how = how
         self.run: Governed | None = None
         self.receipt: dict[str, Any] | None = None
-        self._logged = self._epoch = (Totals(), 0)
+        self._logged: tuple[Totals | None, int] = (None, 0)
+        self._epoch: Totals | None = None
         self._epoch_j: float | None = None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -59,12 +65,13 @@ class WattuneCallback:
         if not getattr(state, "is_local_process_zero", True):
             return
         self._go_first()
+        from wattune.running.loop import govern
+
         steps = getattr(state, "max_steps", 0) - getattr(state, "global_step", 0)
         how = {"steps": steps if steps > 0 else None, **self._how}
         self.run = govern(kwargs.get("model"), **how)
         self.run.start()
-        self._logged = self._epoch = (Totals(), 0)
-        self._epoch_j = None
+        self._logged, self._epoch, self._epoch_j = (None, 0), None, None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count."""
@@ -75,8 +82,8 @@ class WattuneCallback:
         """See what the epoch took."""
         totals = None if self.run is None else self.run.totals()
         if totals is not None:
-            before, self._epoch = self._epoch, (totals, 0)
-            self._epoch_j = _less(totals, before[0], totals.main)
+            before, self._epoch = self._epoch, totals
+            self._epoch_j = _less(totals, before, totals.main)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add what is known of the energy."""
@@ -110,15 +117,16 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _less(totals: Totals, before: Totals, name: str) -> float | None:
-    now, then = totals.energy_j[name], before.energy_j[name]
+def _less(totals: Totals, before: Totals | None, name: str) -> float | None:
+    now, then = totals.energy_j[name], 0.0 if before is None else before.energy_j[name]
     return None if now is None or then is None else now - then
 
 
-def _entries(totals: Totals, before: Totals, steps: int) -> dict[str, float]:
+def _entries(totals: Totals, before: Totals | None, steps: int) -> dict[str, float]:
     """What a log gets; nothing for what is unknown."""
     main = totals.main
-    seconds, spent_j = totals.duration_s - before.duration_s, _less(totals, before, main)
+    seconds = totals.duration_s - (0.0 if before is None else before.duration_s)
+    spent_j = _less(totals, before, main)
     found: dict[str, float | None] = {"energy_j": totals.energy_j[main]}
     if spent_j is not None and seconds > 0:
         found["power_w"] = spent_j / seconds
@@ -126,11 +134,8 @@ def _entries(totals: Totals, before: Totals, steps: int) -> dict[str, float]:
         found["energy_j_per_step"] = None if spent_j is None else spent_j / steps
         module_j = _less(totals, before, "module")
         found["energy_module_j_per_step"] = None if module_j is None else module_j / steps
-    clocks = {
-        float(mhz): s - before.clocks_s.get(mhz, 0.0)
-        for mhz, s in totals.clocks_s.items()
-        if mhz != "unknown"
-    }
+    earlier = {} if before is None else before.clocks_s
+    clocks = {float(mhz): s - earlier.get(mhz, 0.0) for mhz, s in totals.clocks_s.items() if mhz != "unknown"}
     known_s = sum(clocks.values())
     if known_s > 0:
         found["gpu_mhz"] = sum(mhz * s for mhz, s in clocks.items()) / known_s
