@@ -77,7 +77,7 @@ class Steps:
         with self._lock:
             if self.count is None or count < self.count:
                 self._edges.clear()
-                self._first = first if self.count is None else count - (self.done or 0)
+                self._first = first if self.count is None else -(self.done or 0)
             if count != self.count:
                 self.count = count
                 self._edges.append(Edge(self._clock(), count, float(count) if work is None else work))
