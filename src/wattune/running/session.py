@@ -5,7 +5,7 @@
     ...
     receipt = session.stop()
 
-A thread of its own looks after it twice a second: whose the bounds are (somebody else's change: hands off for good), whether the
+A thread of its own looks after it once a second: whose the bounds are (somebody else's change: hands off for good), whether the
 clock follows, and whether heat or over-current throttles the board (then one clock lower, not more often than every ten seconds,
 and never up again).
 """
@@ -31,7 +31,7 @@ from wattune.running.steps import Steps
 
 log = logging.getLogger("wattune")
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 LOWER_EVERY_S = 10.0
 """A lower clock needs time to cool the board before the next one is tried."""
 
