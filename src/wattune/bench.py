@@ -147,6 +147,10 @@ def text_of(name: str, document: dict[str, Any]) -> str:
         from wattune.bench_policies import text
 
         return text(document)
+    if name == "monitors":
+        from wattune.bench_monitors import text
+
+        return text(document)
     return "\n".join(f"{key:<28} {value}" for key, value in document.items())
 
 
@@ -191,10 +195,18 @@ def probe() -> dict[str, Any]:
     return run(data_folder())
 
 
+def monitors() -> dict[str, Any]:
+    """This meter, Zeus and codecarbon on one emulated board and loop."""
+    from wattune.bench_monitors import run
+
+    return run()
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
     "meter": meter,
     "policies": policies,
     "probe": probe,
+    "monitors": monitors,
 }

@@ -42,6 +42,15 @@ def _clock(setting: Setting) -> str:
 
 
 def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_feature_arguments(parser)
+    parser.add_argument(
+        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
+    )
+    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model id of the catalogue, e.g. bert-base")
     parser.add_argument("--task", help="task id of the catalogue, e.g. mnli")
     parser.add_argument("--batch-size", type=_count, help="examples per step")
@@ -51,46 +60,29 @@ def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent"
     )
     parser.add_argument(
-        "--features", type=Path, metavar="FILE", help="JSON file of feature values; flags override it"
+        "--features",
+        type=Path,
+        metavar="FILE",
+        help="file of feature values, JSON or `name: value` lines; flags override it",
     )
-    parser.add_argument(
-        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
-    )
-    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
 def _load_governor(where: str) -> Any:
-    from wattune.core.governor import parse_governor
-    from wattune.io import read_data
+    from wattune.running.choosing import load_governor
 
-    if "://" in where or where.startswith("models:"):
-        import tempfile
-
-        from wattune.tracking.pull import pull
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "governor.json"
-            pull(where, path)
-            return parse_governor(path.read_text())
-    return parse_governor(
-        read_data(Path(where), "The governor file", "Fetch one with `wattune pull` or `make repro`.")
-    )
+    return load_governor(where)
 
 
 def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the user said, and what the catalogue knows of the model and task beside it."""
     from wattune.core.features import FEATURES
-    from wattune.io import read_json
+    from wattune.io import read_text
+    from wattune.running.describe import parse_features
     from wattune.workloads.catalogue import catalogue_features
 
     given: dict[str, Any] = {}
     if args.features is not None:
-        document = read_json(args.features, "The feature file")
-        if not isinstance(document, dict):
-            raise InputError(
-                f"{args.features} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.'
-            )
+        document = parse_features(read_text(args.features, "The feature file"), str(args.features))
         for name, value in document.items():
             if name not in FEATURES:
                 raise InputError(
@@ -164,12 +156,12 @@ def _choose(args: argparse.Namespace) -> int:
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
-                **({"tree": governor.tree.text().split("\n")} if args.command == "explain" else {}),
+                **(_explanation(governor, given) if args.command == "explain" else {}),
             }
         )
         return 0
     if args.command == "explain":
-        return _explain(governor, decision, assumed)
+        return _explain(governor, decision, given, assumed)
     _out(f"{_clock(decision.setting)}  ({decision.rule})")
     _out(_expectation(governor, decision))
     _say_caveats(governor, decision, assumed)
@@ -199,13 +191,41 @@ def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
     _out(f"Governor {governor.digest[:12]} for {governor.board}, provenance: {governor.provenance}.")
 
 
-def _explain(governor: Any, decision: Any, assumed: dict[str, Any]) -> int:
+def _explanation(governor: Any, given: dict[str, Any]) -> dict[str, Any]:
+    from wattune.core.explain import because, flips
+
+    return {
+        "tree": governor.tree.text().split("\n"),
+        "because": because(governor, given),
+        "flips": [flip.document() for flip in flips(governor, given)],
+    }
+
+
+def _explain(governor: Any, decision: Any, given: dict[str, Any], assumed: dict[str, Any]) -> int:
+    from wattune.core.explain import because, flips
+    from wattune.core.features import FEATURES
+
     _out(
         f"Policy {governor.policy} for {governor.board} in mode {governor.power_mode}, {governor.provenance}:\n"
     )
     _out(governor.tree.text())
     _out(f"\nThis workload: {decision.rule}")
+    path = because(governor, given)
+    _out(
+        "Because " + ",\n    and ".join(path) + "."
+        if path
+        else "The tree asks nothing: every workload gets this clock."
+    )
     _out(_expectation(governor, decision))
+    others = flips(governor, given)
+    for flip in others:
+        unit = FEATURES[flip.feature].unit
+        now = flip.value if isinstance(flip.value, str) else f"{flip.value:g}"
+        to = flip.to if isinstance(flip.to, str) else f"{flip.to:g} {unit}".rstrip()
+        verb = "were" if flip.direction == "is" else f"were {flip.direction}"
+        _out(f"If {flip.feature} (now {now}) {verb} {to}: {_clock(flip.setting)}.")
+    if path and not others:
+        _out("No change of a single feature changes the answer.")
     _say_caveats(governor, decision, assumed)
     return 0
 
@@ -349,9 +369,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _pull(args: argparse.Namespace) -> int:
+    from wattune.boards.jetson.discovery import discover
+    from wattune.boards.jetson.root import sysfs_of
+    from wattune.running.choosing import check_fits
     from wattune.tracking.pull import pull
 
-    pulled = pull(args.uri, args.output)
+    def check(governor: Any) -> None:
+        findings = discover(sysfs_of(args))
+        if findings.kind == "jetson":  # elsewhere a governor is only looked at
+            for note in check_fits(governor, findings, simulated_ok=args.simulated_ok):
+                logging.getLogger("wattune").warning("wattune: %s", note)
+
+    pulled = pull(args.uri, args.output, check)
     _out(f"{args.output}: {pulled}")
     return 0
 
@@ -404,6 +433,17 @@ def _pin(args: argparse.Namespace) -> int:
     return hand.run_pin(args)
 
 
+def _run(args: argparse.Namespace) -> int:
+    from wattune.running.run import run
+
+    def keep() -> Callable[[dict[str, Any]], str]:
+        from wattune.tracking.runs import ready
+
+        return ready()
+
+    return run(args, features_of=lambda: _given_features(args), keep=keep)
+
+
 def _clockd(args: argparse.Namespace) -> int:
     from wattune.governing import clockd
 
@@ -453,6 +493,11 @@ def build_parser() -> argparse.ArgumentParser:
         command("doctor", _doctor, "what board this is, what works on it, what does not, and what to type")
     )
     hand.add_pin_arguments(command("pin", _pin, "pin the GPU's clock by hand, and put it back"))
+    from wattune.running import run
+
+    running = command("run", _run, "a command under a governed clock, measured, with a receipt")
+    _add_feature_arguments(running)
+    run.add_arguments(running)
     hand.add_restore_arguments(command("restore", _restore, "put back what a pin that died left behind"))
     clockd.add_arguments(
         command("clockd", _clockd, "the clock daemon: pins for the group wattune, and puts back")
@@ -531,11 +576,17 @@ def build_parser() -> argparse.ArgumentParser:
     pull = command("pull", _pull, "the registered governor, checked, written atomically")
     pull.add_argument("uri", nargs="?", help="models:/NAME@ALIAS, models:/NAME/VERSION, a folder or a file")
     pull.add_argument("-o", "--output", type=Path, default=Path("governor.json"), help="default: %(default)s")
+    pull.add_argument("--simulated-ok", action="store_true", help="take a simulated governor on a real board")
+    from wattune.boards.jetson.root import add_root_argument
+
+    add_root_argument(pull)
 
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe"))
+    bench.add_argument(
+        "name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe", "monitors")
+    )
     bench.add_argument(
         "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
     )

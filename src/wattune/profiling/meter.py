@@ -341,6 +341,27 @@ class Meter:
         with self._lock:
             return tuple(self._points[label])
 
+    def forget(self, before_s: float) -> None:
+        """Let readings from before a moment go; windows must begin after it from then on.
+
+        Args:
+            before_s: the moment, seconds on the meter's clock.
+        """
+        with self._lock:
+            for points in self._points.values():
+                del points[: max(bisect_left(points, before_s, key=lambda p: p.t_s) - 1, 0)]
+            for failures in self._failures.values():
+                gone = bisect_left(failures.t_s, before_s)
+                del failures.t_s[:gone], failures.names[:gone]
+            gone = max(bisect_left(self._stamps, before_s) - 1, 0)
+            del self._stamps[:gone], self._reads_s[:gone]
+            for stamped in (self._states, self._bounds, self._loads, self._slows):
+                del stamped[: max(bisect_left(stamped, before_s, key=lambda s: s[0]) - 1, 0)]
+            self._slow_at = [t for t in self._slow_at if t >= before_s]
+            self._duplicates_at = [t for t in self._duplicates_at if t >= before_s]
+            self._missed_at = [(t, n) for t, n in self._missed_at if t >= before_s]
+            self.marks = [mark for mark in self.marks if mark.t_s >= before_s]
+
     # --- taking samples
 
     def plan(self, *, rails_only: bool = False) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,13 +50,18 @@ class Pulled:
         return f"{self.source}: {governor.policy} for {governor.board}, {governor.provenance}, digest {governor.digest[:12]}"
 
 
-def pull(uri: str | None = None, output: Path = Path("governor.json")) -> Pulled:
-    """Fetch a governor, check it and write it.
+def pull(
+    uri: str | None = None,
+    output: Path = Path("governor.json"),
+    check: Callable[[Governor], object] | None = None,
+) -> Pulled:
+    """Fetch a governor, check it and write it; the last good one is kept beside it as ``<output>.last``.
 
     Args:
         uri: ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/NAME`` (its champion), a folder or file with a
             governor.json, the http(s) address of a tracking server, or None: the champion in the default store.
         output: file to write; replaced only by a checked governor.
+        check: refuses by raising what may be sound and is still not wanted here.
 
     Returns:
         What was written.
@@ -71,8 +76,22 @@ def pull(uri: str | None = None, output: Path = Path("governor.json")) -> Pulled
     else:
         data, source = _from_store(uri)
     governor = parse_governor(data)
+    if check is not None:
+        check(governor)
+    _keep_last(output, governor)
     write_bytes(output, data)
     return Pulled(governor, source)
+
+
+def _keep_last(output: Path, new: Governor) -> None:
+    """Copy a sound governor that is about to be replaced by another one."""
+    try:
+        data = output.read_bytes()
+        if parse_governor(data).digest == new.digest:
+            return
+    except (OSError, IntegrityError):
+        return
+    write_bytes(output.with_name(f"{output.name}.last"), data)
 
 
 def _from_folder(path: Path) -> bytes:

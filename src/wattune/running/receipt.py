@@ -1,0 +1,239 @@
+"""What a governed run cost, what was expected of it, and what it rests on: one document, and a few lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wattune.core.errors import InputError
+from wattune.core.settings import MAXN, setting_label
+from wattune.io import read_json, sha256_of
+from wattune.profiling.certificate import provenance_of
+from wattune.running.account import SETS, Totals
+from wattune.running.choosing import Choice
+from wattune.running.probing import ProbeTask
+from wattune.running.session import Session
+
+SCHEMA_VERSION = 1
+
+
+def read_baseline(path: Path) -> dict[str, Any]:
+    """The receipt of an earlier run with the clocks left alone.
+
+    Raises:
+        InputError: missing, no receipt, or of a run whose clock was held.
+    """
+    document = read_json(path, "The baseline")
+    good = (
+        isinstance(document, dict)
+        and isinstance(document.get("energy_j"), dict)
+        and document.get("duration_s")
+    )
+    if not good:
+        raise InputError(
+            f"{path} is no receipt of `wattune run`.",
+            "What `wattune run --mhz maxn --json FILE -- COMMAND` keeps was expected.",
+            "Make one so.",
+        )
+    if document.get("setting") != MAXN or document.get("lowered"):
+        raise InputError(
+            f"{path} is the receipt of a run whose clock was held ({document.get('setting')} MHz).",
+            "A baseline has its clocks left alone.",
+            "Make one with `wattune run --mhz maxn --json FILE -- COMMAND`.",
+        )
+    return dict(document)
+
+
+def build_receipt(
+    session: Session,
+    totals: Totals | None,
+    choice: Choice,
+    *,
+    command: Sequence[str] | None = None,
+    exit_code: int | None = None,
+    duration_s: float | None = None,
+    probe: ProbeTask | None = None,
+    baseline: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        session: ended.
+        totals: what was spent; None where nothing was measured.
+        choice: where the clock came from.
+        command: what ran, and `exit_code` what it ended with; None where it was no command.
+        exit_code: see `command`.
+        duration_s: how long it ran, where the meter does not say.
+        probe: what was probed; None without.
+        baseline: see :func:`read_baseline`.
+        notes: sentences that go first.
+    """
+    found = session.findings
+    steps = session.steps.done
+    seconds = totals.duration_s if totals is not None else duration_s
+    energy = totals.energy_j if totals is not None else dict.fromkeys(SETS)
+    bound = totals.bound_j if totals is not None else dict.fromkeys(SETS)
+    power = totals.mean_power_w if totals is not None else dict.fromkeys(SETS)
+    certificates = session.account.certificates if session.account is not None else []
+    pins = session.pins()
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "provenance": provenance_of(found),
+        "board": found.board,
+        "power_mode": None if found.power_mode is None else found.power_mode.name,
+        "command": None if command is None else list(command),
+        "exit_code": exit_code,
+        "setting": session.setting,
+        **choice.document(),
+        "duration_s": _round(seconds),
+        "steps": steps,
+        "steps_from": session.steps.source if steps else None,
+        "energy_j": {name: _round(energy[name]) for name in SETS},
+        "bound_j": {name: _round(bound[name]) for name in SETS},
+        "mean_power_w": {name: _round(power[name]) for name in SETS},
+        "energy_j_per_step": {
+            name: None if not steps or energy[name] is None else _round(energy[name] / steps, 6)  # type: ignore[operator]
+            for name in SETS
+        },
+        "unknown": dict(totals.reasons)
+        if totals is not None
+        else dict.fromkeys(SETS, "nothing was measured"),
+        "gpu_mhz_mean": None if totals is None else _round(totals.mhz_mean, 1),
+        "seconds_at_mhz": {}
+        if totals is None
+        else {name: _round(s, 3) for name, s in totals.clocks_s.items()},
+        "gpu_util_pct": None if totals is None else _round(totals.util_pct, 1),
+        "throttling": {
+            "cooling_state_max": {} if totals is None else totals.cooling_max,
+            "over_current_events": {} if totals is None else totals.events,
+        },
+        "lowered": session.lowered,
+        "measured_saving_pct": None,
+        "measured_slowdown_pct": None,
+        "measured_against": None,
+        "pins": pins,
+        "restored": all(pin["restored"] for pin in pins) if pins else None,
+        "probe": None
+        if probe is None or probe.probe is None
+        else probe.probe.document() | {"gave_up": probe.gave_up or None},
+        "certificate": sha256_of(certificates) if certificates else None,
+        "certificates": certificates,
+        "notes": [*notes, *session.notes],
+    }
+    _against(document, baseline, probe, totals)
+    return document
+
+
+def _against(
+    document: dict[str, Any], baseline: dict[str, Any] | None, probe: ProbeTask | None, totals: Totals | None
+) -> None:
+    """Fill in the measured saving, where there is something to measure it against."""
+    steps = document["steps"]
+    if baseline is not None and totals is not None:
+        name = "gpu_cpu" if document["energy_j"]["gpu_cpu"] is not None else "module"
+        ours, theirs = document["energy_j"][name], baseline["energy_j"].get(name)
+        if ours is None or not theirs:
+            return
+        by_step = bool(steps and baseline.get("steps"))
+        if not by_step and baseline.get("command") != document["command"]:
+            document["notes"].append(
+                "The baseline ran another command, and steps were not counted in both: no saving is given."
+            )
+            return
+        if baseline.get("board") != document["board"] or baseline.get("power_mode") != document["power_mode"]:
+            document["notes"].append(
+                "The baseline was taken on another board or in another power mode: no saving is given."
+            )
+            return
+        a, b = (steps, baseline["steps"]) if by_step else (1, 1)
+        document["measured_saving_pct"] = _round(100 * (1 - ours / a / (theirs / b)), 2)
+        document["measured_slowdown_pct"] = _round(
+            100 * (document["duration_s"] / a / (baseline["duration_s"] / b) - 1), 2
+        )
+        document["measured_against"] = (
+            f"a run with the clocks left alone, {'by step' if by_step else 'as a whole'} ({name})"
+        )
+        return
+    if (
+        probe is None
+        or probe.held_from is None
+        or probe.probe is None
+        or probe.probe.baseline is None
+        or totals is None
+    ):
+        return
+    before, done = probe.held_from
+    name, base = totals.main, probe.probe.baseline
+    held_steps = (steps or 0) - done
+    after, at = totals.energy_j[name], before.energy_j[name]
+    if held_steps < 1 or after is None or at is None:
+        return
+    document["measured_saving_pct"] = _round(100 * (1 - (after - at) / held_steps / base.energy_j), 2)
+    document["measured_slowdown_pct"] = _round(
+        100 * ((totals.duration_s - before.duration_s) / held_steps / base.time_s - 1), 2
+    )
+    document["measured_against"] = (
+        f"the window of {base.window_s:.1f} s before the clock was held, by step ({name})"
+    )
+
+
+def _round(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def text_of(d: dict[str, Any]) -> str:
+    """A receipt for people."""
+    lines = [f"{d['board'] or 'unknown board'}, power mode {d['power_mode'] or 'unknown'}, {d['provenance']}"]
+    if isinstance(d["setting"], str) and not d["pins"]:
+        clock = "left alone"
+    else:
+        clock = (
+            "left alone at last" if isinstance(d["setting"], str) else f"{setting_label(d['setting'])} MHz"
+        )
+        last = d["pins"][-1] if d["pins"] else None
+        if last is not None:
+            clock += f", {'verified' if last['verified'] else 'unverified'}: {last['why']}; {last['outcome_text'] or 'not restored'}"
+    lines.append(f"clock       {clock}")
+    if d["rule"]:
+        lines.append(f"chosen by   {d['by']}: {d['rule']}")
+    steps = f", {d['steps']} steps (from the {d['steps_from']})" if d["steps"] else ""
+    mean = "" if d["gpu_mhz_mean"] is None else f", mean clock {d['gpu_mhz_mean']:g} MHz"
+    lines.append(
+        f"time        {'unknown' if d['duration_s'] is None else format(d['duration_s'], '.2f') + ' s'}{steps}{mean}"
+    )
+    for name in SETS:
+        joules, bound = d["energy_j"][name], d["bound_j"][name]
+        if joules is None:
+            lines.append(f"{name:<11} unknown: {d['unknown'].get(name, 'not measured')}")
+            continue
+        each = d["energy_j_per_step"][name]
+        lines.append(
+            f"{name:<11} {joules:.2f} J, mean {d['mean_power_w'][name]:.3f} W"
+            + ("" if bound is None else f", +-{bound:.2f} J by the codes")
+            + ("" if each is None else f", {each:.4g} J a step")
+        )
+    lines.append(f"saving      {_saving(d)}")
+    capped = [f"{name} (state {n})" for name, n in d["throttling"]["cooling_state_max"].items() if n]
+    capped += [f"{name} ({n} events)" for name, n in d["throttling"]["over_current_events"].items() if n]
+    lines.append(f"throttling  {', '.join(capped) or 'none seen'}")
+    if d["certificate"]:
+        lines.append(f"certificate {d['certificate'][:16]}")
+    lines += [f"note        {text}" for text in d["notes"]]
+    return "\n".join(lines)
+
+
+def _saving(d: dict[str, Any]) -> str:
+    parts = []
+    if d["expected_saving_pct"] is not None:
+        slow = d["expected_slowdown_pct"]
+        time = "time unknown" if slow is None else f"{slow:+.1f} % time"
+        parts.append(
+            f"expected {d['expected_saving_pct']:.1f} % against MAXN, {time} ({d['governor_provenance']})"
+        )
+    if d["measured_saving_pct"] is not None:
+        parts.append(
+            f"measured {d['measured_saving_pct']:.1f} %, {d['measured_slowdown_pct']:+.1f} % time, against {d['measured_against']}"
+        )
+    return "; ".join(parts) or "unknown: no baseline (--baseline FILE, made with --mhz maxn --json FILE)"

@@ -1,0 +1,354 @@
+"""Running without a board that is served: accounts, steps, choices, features, receipts, what a probe gives up on, explanations."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from facts import governor
+from live_boards import VirtualLive
+from wattune.bench_meter import VirtualBoard
+from wattune.core.errors import InputError, IntegrityError
+from wattune.core.explain import because, flips
+from wattune.core.governor import Governor, canonical_json, parse_governor
+from wattune.core.objectives import Objective
+from wattune.profiling.meter import Meter
+from wattune.running.account import KEEP_S, Account
+from wattune.running.choosing import Choice, by_governor, check_fits, parse_objective
+from wattune.running.describe import Batches, model_features, parse_features
+from wattune.running.probing import GaveUpError, LiveProbe
+from wattune.running.receipt import build_receipt, read_baseline, text_of
+from wattune.running.session import Session
+from wattune.running.steps import FileSteps, LoadSteps, Steps
+
+BOARD = "jetson-agx-orin-64gb"
+
+
+# --- the account
+
+
+@pytest.mark.parametrize("part_s", [7.0, 1e9])
+def test_parts_add_up_to_what_was_truly_spent(part_s: float) -> None:
+    """Closed off every seven seconds under a load that comes and goes, or in one piece: the same energy, and memory does not grow."""
+    board = VirtualBoard()
+    meter = Meter(board.findings, clock=board.time, sleep=board.time.sleep, reader=board.read)
+    meter.start()
+    meter.run(3.0)
+    account, before = Account(meter, part_s=part_s), board.true_j()
+    for n in range(120):
+        board.work(None if n % 5 == 4 else "bert-base-sst2")
+        meter.run(1.0)
+        account.tick(board.time())
+    totals, after = account.close(), board.true_j()
+    assert totals.duration_s == pytest.approx(120.0, abs=0.5)
+    for name in ("gpu_cpu", "module"):
+        joules, bound = totals.energy_j[name], totals.bound_j[name]
+        assert joules is not None
+        assert bound is not None
+        assert abs(joules - (after[name] - before[name])) <= bound + 0.01 * joules
+    assert sum(totals.clocks_s.values()) == pytest.approx(totals.duration_s, rel=1e-6)
+    if part_s < 100:
+        assert len(account.certificates) >= 15
+        kept = meter.readings("VDD_GPU_SOC")
+        assert kept[0].t_s >= board.time() - KEEP_S - 3.0
+        with pytest.raises(InputError, match="too far back"):
+            account.window(account.start_s, account.start_s + 5)
+
+
+# --- steps
+
+
+def test_steps_of_a_loop_that_starts_anew_go_on() -> None:
+    steps = Steps()
+    assert steps.done is None
+    for count in (1, 2, 5, 1, 3):
+        steps.add(count)
+    assert steps.done == 5 + 3
+    assert [edge.steps for edge in steps.edges(0, math.inf)] == [1, 3]
+
+
+def test_a_file_counts_steps_and_work_and_nonsense_counts_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "steps"
+    steps = FileSteps(path)
+    steps.poll()
+    assert steps.done is None
+    for text in ("4", '{"steps": 6, "work": 1000.5}', "half", '{"steps": 9, "work": "x"}'):
+        path.write_text(text)
+        steps.poll()
+    assert steps.done == 9
+    assert [(edge.steps, edge.work) for edge in steps.edges(0, math.inf)] == [(4, 4.0), (6, 1000.5), (9, 9.0)]
+    assert "half" in steps.problem
+
+
+@given(period_s=st.floats(0.12, 1.5), busy=st.floats(0.4, 0.85), seed=st.integers(0, 9))
+@settings(max_examples=25, deadline=None)
+def test_rounds_are_counted_from_the_load(period_s: float, busy: float, seed: int) -> None:
+    rng, now = random.Random(seed), [0.0]
+
+    def load() -> float:
+        inside = (now[0] % period_s) / period_s < busy
+        return (97.0 if inside else 20.0) + rng.uniform(-3, 3)
+
+    steps = LoadSteps(load, clock=lambda: now[0])
+    while now[0] < 30.0:
+        steps.poll()
+        now[0] += 0.01
+    assert steps.count is not None
+    assert abs(steps.count - 30.0 / period_s) <= 2
+
+
+def test_a_steady_load_has_no_rounds() -> None:
+    now = [0.0]
+    steps = LoadSteps(lambda: 99.0 + math.sin(now[0] * 9), clock=lambda: now[0])
+    for _ in range(1000):
+        steps.poll()
+        now[0] += 0.01
+    assert steps.count is None
+
+
+# --- the probe
+
+
+def test_a_run_too_short_is_not_probed_and_a_long_one_keeps_to_one_percent() -> None:
+    live = VirtualLive("bert-small-wnli")
+    with pytest.raises(GaveUpError, match="too short"):
+        LiveProbe(live, live.table_mhz, live.meter.settle_s, run_steps=500).run()
+    assert live.clocks == []
+    live = VirtualLive("bert-small-wnli")
+    probe = LiveProbe(live, live.table_mhz, live.meter.settle_s, run_steps=20_000)
+    probe.run()
+    one_step_late = len(probe.measured) * 12  # edges are looked at twice a second
+    assert sum(one.steps for one in probe.measured) <= 200 + one_step_late
+
+
+def test_no_steps_is_given_up_without_touching_the_clock() -> None:
+    live = VirtualLive("bert-small-wnli")
+    live.board.work(None)
+    with pytest.raises(GaveUpError, match="steps were seen within"):
+        LiveProbe(live, live.table_mhz, live.meter.settle_s).run()
+    assert live.clocks == []
+
+
+def test_rounds_that_do_not_follow_the_clock_are_refused() -> None:
+    """Counted in the load, three times as many at a clock of less than twice: no work behaves so."""
+
+    class Strange(VirtualLive):
+        def edges(self, t0_s: float, t1_s: float) -> list[Any]:
+            factor = 3 if self.clocks and self.clocks[-1] > 900 else 1
+            return [
+                e._replace(steps=e.steps * factor, work=e.work * factor) for e in super().edges(t0_s, t1_s)
+            ]
+
+    live = Strange("bert-base-mrpc", says_work=False)
+    with pytest.raises(GaveUpError, match="no steps that could be counted"):
+        LiveProbe(live, live.table_mhz, live.meter.settle_s, rounds=True).run()
+
+
+def test_the_baseline_wins_where_no_clock_beats_it() -> None:
+    """A board whose power does not depend on the clock: the fastest way is the cheapest, and the clocks are left alone."""
+
+    class Flat(VirtualLive):
+        def window(self, t0_s: float, t1_s: float) -> Any:
+            seen = super().window(t0_s, t1_s)
+            fixed = {
+                k: SimpleNamespace(labels=("x",), energy_j=40.0 * (t1_s - t0_s), reason="") for k in seen.sets
+            }
+            return SimpleNamespace(sets=fixed, util_pct=90.0)
+
+    live = Flat("bert-base-mrpc")
+    assert LiveProbe(live, live.table_mhz, live.meter.settle_s).run() in (None, 1300.5)
+
+
+# --- choosing
+
+
+@pytest.fixture
+def board() -> Any:
+    from trees import emulated_machine
+    from wattune.bench_meter import findings_of
+
+    found = findings_of(*emulated_machine())
+    found.kind, found.board = "jetson", BOARD
+    return found
+
+
+def sound(**how: Any) -> Governor:
+    return parse_governor(canonical_json(governor(**{"board": BOARD, **how})))
+
+
+def test_a_simulated_governor_is_refused_on_a_real_board_unless_told(board: Any) -> None:
+    with pytest.raises(IntegrityError, match="simulated"):
+        check_fits(sound(), board)
+    check_fits(sound(), board, simulated_ok=True)
+    check_fits(sound(provenance="measured"), board)
+    with pytest.raises(IntegrityError, match="made for jetson-agx-xavier"):
+        check_fits(sound(board="jetson-agx-xavier", provenance="measured"), board, simulated_ok=True)
+
+
+def test_objectives_are_answered_from_the_leaf(board: Any) -> None:
+    job = {"layers": 12.0, "family": "bert"}
+
+    def choice(objective: str) -> Choice:
+        return by_governor(sound(provenance="measured"), board, job, {}, objective=parse_objective(objective))
+
+    assert choice("energy").setting == 816.0
+    assert choice("energy").expected_saving_pct == 27.0
+    limited = choice("energy:max_slowdown_pct=5")
+    assert limited.setting == "maxn"  # every clock of the leaf takes a fifth longer
+    with pytest.raises(InputError, match="relative energies"):
+        choice("energy:deadline_s=100")
+
+
+@pytest.mark.parametrize(
+    "text", ["energy:", "energy", "edp", "energy:max_slowdown_pct=7.5", "time:max_power_w=20"]
+)
+def test_objectives_as_typed(text: str) -> None:
+    assert isinstance(parse_objective(text), Objective)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["fame", "energy:speed=3", "energy:max_slowdown_pct=x", "edp:max_slowdown_pct=3", "energy:deadline_s=-1"],
+)
+def test_objectives_that_are_none(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_objective(text)
+
+
+def test_a_clock_above_the_cap_becomes_the_highest_below_it_and_promises_nothing() -> None:
+    from trees import emulated_machine
+    from wattune.bench_meter import findings_of
+
+    found = findings_of(*emulated_machine(power_mode="MODE_30W"))
+    found.kind, found.board = "jetson", BOARD
+    choice = by_governor(sound(provenance="measured"), found, {"layers": 12.0, "family": "bert"}, {})
+    assert (choice.setting, choice.expected_saving_pct) == (612.0, None)
+    assert any("cap of the power mode" in note for note in choice.notes)
+
+
+# --- features
+
+
+def test_features_of_a_model_and_its_batches() -> None:
+    class Tensor:
+        def __init__(self, rows: list[list[int]]) -> None:
+            self.rows, self.shape = rows, (len(rows), len(rows[0]))
+
+        def sum(self) -> int:
+            return sum(map(sum, self.rows))
+
+    parameters = [SimpleNamespace(numel=lambda: 3_000_000), SimpleNamespace(numel=lambda: 1_000_000)]
+    config = SimpleNamespace(model_type="gpt_neox", num_hidden_layers=6, hidden_size=512)
+    model = SimpleNamespace(config=config, parameters=lambda: parameters)
+    assert model_features(model) == {"family": "gpt-neox", "layers": 6.0, "hidden": 512.0, "params_m": 4.0}
+    batches = Batches(wanted=2)
+    assert batches.features() == {}
+    batches.look(
+        {"input_ids": Tensor([[5, 6, 0], [7, 0, 0]]), "attention_mask": Tensor([[1, 1, 0], [1, 0, 0]])}
+    )
+    batches.look({"input_ids": Tensor([[5, 6, 1]])})
+    batches.look({"input_ids": Tensor([[1] * 50])})  # enough was seen
+    assert batches.features() == {"seq_len": 2.0, "batch_size": 2.0}
+
+
+def test_feature_files() -> None:
+    want = {"layers": 12.0, "family": "bert", "seq_len": None}
+    assert parse_features("# mine\nlayers: 12\nfamily: 'bert'\n\nseq_len: ~\n", "f") == want
+    assert parse_features('{"layers": 12}', "f") == {"layers": 12}
+    for text in ("layers 12", "  layers: 12", "- a", "layers:\n  deep: 3", "{", "[1]"):
+        with pytest.raises(InputError):
+            parse_features(text, "f")
+
+
+# --- receipts
+
+
+def test_a_run_that_measured_nothing_says_so(board: Any) -> None:
+    receipt = build_receipt(
+        Session(board), None, Choice("maxn", "none"), command=["true"], exit_code=0, duration_s=1.0
+    )
+    assert receipt["energy_j"] == {"gpu_cpu": None, "module": None}
+    assert json.loads(json.dumps(receipt)) == receipt
+    assert "unknown: nothing was measured" in text_of(receipt)
+
+
+def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    for text, said in (
+        ("[1]", "no receipt"),
+        ("{}", "no receipt"),
+        ('{"energy_j": {}, "duration_s": 1, "setting": 612}', "was held"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            read_baseline(path)
+
+
+# --- explanations
+
+
+@given(
+    layers=st.floats(0.5, 60), family=st.sampled_from(["bert", "gpt-neox", "other"]), probe=st.floats(0.5, 60)
+)
+@settings(max_examples=200, deadline=None)
+def test_flips_are_true_and_nothing_nearer_flips(layers: float, family: str, probe: float) -> None:
+    policy = sound()
+    job = {"layers": layers, "family": family}
+    now = policy.decide(job).setting
+    found = flips(policy, job)
+    for flip in found:
+        to = flip.to if flip.direction != "above" else math.nextafter(float(flip.to), math.inf)
+        assert policy.decide({**job, flip.feature: to}).setting == flip.setting != now
+    if policy.decide({**job, "layers": probe}).setting != now:
+        side = [f for f in found if f.feature == "layers" and (f.direction == "above") == (probe > layers)]
+        assert len(side) == 1
+        assert abs(float(side[0].to) - layers) <= abs(probe - layers)
+
+
+def test_the_path_is_told_with_what_the_workload_has() -> None:
+    lines = because(sound(), {"layers": 12.0})
+    assert lines == [
+        "transformer blocks (layers: 12 layers) is above 7.5 layers",
+        "architecture family of the model, e.g. bert (family: bert, assumed) is bert",
+    ]
+
+
+def test_the_last_good_governor_is_kept(tmp_path: Path) -> None:
+    from wattune.tracking.pull import pull
+
+    output, last = tmp_path / "g.json", tmp_path / "g.json.last"
+    for number, board_id in enumerate(("one", "two", "two")):
+        (tmp_path / "source.json").write_text(canonical_json(governor(board=board_id)))
+        pull(str(tmp_path / "source.json"), output)
+        assert last.exists() == (number > 0)
+    assert parse_governor(last.read_bytes()).board == "one"
+    (tmp_path / "source.json").write_text(canonical_json(governor(board="three")))
+
+    def no(policy: Governor) -> None:
+        raise IntegrityError(f"{policy.board} is not wanted.")
+
+    with pytest.raises(IntegrityError):
+        pull(str(tmp_path / "source.json"), output, no)
+    assert parse_governor(output.read_bytes()).board == "two"
+    output.write_text("{damaged")
+    pull(str(tmp_path / "source.json"), output)
+    assert parse_governor(last.read_bytes()).board == "one"  # what was damaged is no good one
+
+
+def test_lazy_names() -> None:
+    import wattune
+
+    began = time.monotonic()
+    assert wattune.govern.__name__ == "govern"
+    assert time.monotonic() - began < 5
+    with pytest.raises(AttributeError):
+        _ = wattune.nothing
