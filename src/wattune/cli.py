@@ -363,7 +363,7 @@ def _bench(args: argparse.Namespace) -> int:
         check_page(args.name)
     document = BENCHMARKS[args.name]()
     if args.write:
-        save(document)
+        save(args.name, document)
     if args.json:
         _out_json(document)
     else:
@@ -507,9 +507,13 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe"))
     bench.add_argument(
-        "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
+        "name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe", "studies", "diverse")
+    )
+    bench.add_argument(
+        "--write",
+        action="store_true",
+        help="also save the result where docs/ shows it (paper-protocol, studies, diverse)",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
