@@ -9,15 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.config import Config, compose, to_config
 from wattune.core.compare import compare
+from wattune.core.governor import Governor
 from wattune.core.policies import Published, best_fixed_clock
 from wattune.core.settings import MAXN, FrequencyTable, Setting
 from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
@@ -25,6 +27,7 @@ from wattune.io import read_text, sha256_of, write_json, write_text
 from wattune.learning.export import train_governor, train_regret_governor
 from wattune.learning.folds import folds
 from wattune.learning.judge import noise_floor
+from wattune.learning.regretsearch import RegretSpace
 from wattune.learning.table import FeatureTable, WorkloadRows
 from wattune.stages._tables import fill
 from wattune.stages.features import measured_table
@@ -122,7 +125,13 @@ def measure(root: Path, mode: str, overrides: Sequence[str] = ()) -> Campaign:
         mode: name of the mode.
         overrides: Hydra overrides, e.g. ``["sweep.repeats=1"]``.
     """
-    config = to_config(compose(root / "conf", EXPERIMENT, [f"board.power_mode={mode}", *overrides]))
+    return measure_config(
+        to_config(compose(root / "conf", EXPERIMENT, [f"board.power_mode={mode}", *overrides])), root
+    )
+
+
+def measure_config(config: Config, root: Path) -> Campaign:
+    """Measure every workload of `config` on its modelled board."""
     board = board_of(config, root)
     with tempfile.TemporaryDirectory(prefix="wattune-bench-") as folder:
         path = Path(folder) / "features.csv"
@@ -184,6 +193,113 @@ def judge_campaigns(campaigns: Sequence[Campaign]) -> list[Case]:
                 share = campaign.maxn_clock_share[row.id]
                 cases.append(Case(row, table.power_mode, share, choices))
     return cases
+
+
+# --- what declining costs, what features and training workloads add ---------------------------------------------------
+
+CAUTION = ((0.9, 1.5), (0.9, 3.0), (0.95, 3.0), (0.98, 3.0))
+"""Conformal level of the leaves' intervals, and factor outside the training range, at which the governor declines."""
+
+SHAPE_FEATURES = ("layers", "hidden", "seq_len", "batch_size", "method", "precision")
+"""What is known of a job without counting operations."""
+
+TRAINING_SIZES, DRAWS = (5, 10, 20, 40, 80, 160), 4
+ONE_MODE = "MAXN"
+"""Features and training sizes are tried in this mode alone."""
+
+
+def _trees(
+    campaign: Campaign, space: RegretSpace, size: int | None = None, draw: int = 0
+) -> Iterator[tuple[WorkloadRows, Governor]]:
+    """Every workload with the governor of the other families, or of `size` workloads drawn from them."""
+    for out, others in folds(campaign.table.workloads, APART):
+        rows = others
+        if size is not None:
+            rng = random.Random(f"{SEED}|{draw}|{out[0].features[APART]}")
+            rows = tuple(rng.sample(others, min(size, len(others))))
+        governor = train_regret_governor(campaign.table, rows, space).governor
+        for row in out:
+            yield row, governor
+
+
+def _tree_regret_pct(row: WorkloadRows, governor: Governor) -> float:
+    leaf = governor.tree.walk(governor.complete(row.features)[0])[0]
+    return row.judged.regret_pct(row.nearest(leaf.setting))
+
+
+def caution(
+    campaigns: Sequence[Campaign], settings: Sequence[tuple[float, float]] = CAUTION
+) -> list[dict[str, Any]]:
+    """What `mlg-regret` loses and risks as it declines more easily, over all modes."""
+    found = []
+    for level, beyond in settings:
+        regrets, savings, declined = [], [], 0
+        for campaign in campaigns:
+            space = replace(regret_space(campaign.config.train), level=level, abstain_beyond=beyond)
+            for row, governor in _trees(campaign, space):
+                decision = governor.decide(row.features)
+                choice = _choice("mlg-regret", row, decision.setting)
+                regrets.append(choice.regret_pct)
+                savings.append(choice.saving_pct)
+                declined += decision.abstained
+        found.append(
+            {
+                "level": level,
+                "beyond": beyond,
+                "mean_regret_pct": _rounded(mean(regrets)),
+                "declined": declined,
+                "losses_beyond_half_pct": sum(s < WORST_SAVING_PCT for s in savings),
+                "min_saving_pct": _rounded(min(savings)),
+                "n": len(regrets),
+            }
+        )
+    return found
+
+
+def ablation(campaign: Campaign) -> list[dict[str, Any]]:
+    """The tree's loss without one feature at a time, and with the shape of model and batch instead of operation counts."""
+    space = regret_space(campaign.config.train)
+    variants = {"all": space.features}
+    variants |= {f"without {f}": tuple(g for g in space.features if g != f) for f in space.features}
+    variants |= {"utilisation alone": ("expected_util_pct",), "shape instead of counts": SHAPE_FEATURES}
+    found = []
+    for name, features in variants.items():
+        regrets = [
+            _tree_regret_pct(row, governor)
+            for row, governor in _trees(campaign, replace(space, features=features))
+        ]
+        low, high = bootstrap_mean_ci95(regrets, resamples=RESAMPLES, seed=SEED)
+        found.append(
+            {
+                "features": name,
+                "mean_regret_pct": _rounded(mean(regrets)),
+                "ci95": [_rounded(low), _rounded(high)],
+            }
+        )
+    return found
+
+
+def learning_curve(
+    campaign: Campaign, sizes: Sequence[int] = TRAINING_SIZES, draws: int = DRAWS
+) -> list[dict[str, Any]]:
+    """The tree's loss against the number of training workloads, drawn from the other families."""
+    space = regret_space(campaign.config.train)
+    found = []
+    for size in sizes:
+        runs = [
+            mean([_tree_regret_pct(row, governor) for row, governor in _trees(campaign, space, size, draw)])
+            for draw in range(draws)
+        ]
+        low, high = bootstrap_mean_ci95(runs, resamples=RESAMPLES, seed=SEED)
+        found.append(
+            {
+                "n": size,
+                "draws": draws,
+                "mean_regret_pct": _rounded(mean(runs)),
+                "ci95": [_rounded(low), _rounded(high)],
+            }
+        )
+    return found
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -327,6 +443,7 @@ def run(root: Path = Path(), modes: Sequence[str] = (), overrides: Sequence[str]
         campaigns.append(measure(root, mode, overrides))
         log.info("%s: %d workloads measured.", mode, len(campaigns[-1].table.workloads))
     cases = judge_campaigns(campaigns)
+    one = next((c for c in campaigns if c.table.power_mode == ONE_MODE), campaigns[0])
     floors = {c.table.power_mode: noise_floor(c.table.workloads)[0] for c in campaigns}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -340,6 +457,9 @@ def run(root: Path = Path(), modes: Sequence[str] = (), overrides: Sequence[str]
             mode: None if floor is None else _rounded(floor) for mode, floor in floors.items()
         },
         **summarise(cases),
+        "caution": caution(campaigns),
+        "ablation": ablation(one),
+        "learning_curve": learning_curve(one),
     }
 
 
@@ -368,7 +488,9 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
             )
         return lines
 
-    floors = ", ".join(f"{mode} {floor:.2f} %" for mode, floor in document["noise_floor_pct"].items())
+    floors = ", ".join(
+        f"{mode} {document['noise_floor_pct'][mode]:.2f} %" for mode in document["power_modes"]
+    )
     overall = [
         f"{document['provenance'].capitalize()} (`{document['board']}`): {document['n_workloads']} workloads in"
         f" {len(document['power_modes'])} power modes, {document['n_cases']} cases; families kept apart. Noise floor: {floors}.",
@@ -379,8 +501,8 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
         f"| kind of work | cases | {' | '.join(f'{p} %' for p in SHOWN)} | tree minus FFG, points | so | declined | worst saving % |",
         f"|{'---|' * (len(SHOWN) + 6)}",
     ]
-    for way, groups in document["kinds"].items():
-        for kind, g in groups.items():
+    for way in KINDS:
+        for kind, g in sorted(document["kinds"][way].items(), key=lambda pair: _natural(pair[0])):
             d = g["against_ffg"]
             kinds.append(
                 f"| {way}: {kind} | {g['n']} | {' | '.join(format(g[p], '.2f') for p in SHOWN)}"
@@ -392,12 +514,35 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
         f"| {b['what']} | {b['value']:.2f} | {b['comparison']} {b['bar']:g} | {'yes' if b['holds'] else '**no**'} |"
         for b in document["bars"]
     ]
+    caution_lines = [
+        "| level | beyond | mean regret % | declined | loses more than 0.5 % | worst saving % |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {c['level']:g} | {c['beyond']:g} | {c['mean_regret_pct']:.2f} | {c['declined']} of {c['n']}"
+            f" | {c['losses_beyond_half_pct']} | {c['min_saving_pct']:.1f} |"
+            for c in document["caution"]
+        ),
+    ]
     return {
         "overall": "\n".join(overall),
         "kinds": "\n".join(kinds),
         "low-clocked": "\n".join(policies(low)) if low else "No workload of this set lets MAXN clock low.",
         "bars": "\n".join(bars),
+        "caution": "\n".join(caution_lines),
+        "ablation": "\n".join(_losses("features", "features", document["ablation"])),
+        "learning-curve": "\n".join(_losses("training workloads", "n", document["learning_curve"])),
     }
+
+
+def _losses(words: str, key: str, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"| {words} | mean regret of the tree %, 95 % interval |",
+        "|---|---|",
+        *(
+            f"| {e[key]} | {e['mean_regret_pct']:.2f} [{e['ci95'][0]:.2f}, {e['ci95'][1]:.2f}] |"
+            for e in entries
+        ),
+    ]
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattune.boards.virtual.board import VirtualBoard
+from wattune.boards.virtual.constants import find_board_file
 from wattune.config import PARAMS, Config, load_params
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
@@ -20,7 +22,7 @@ from wattune.core.governor import Governor
 from wattune.core.policies import Fixed
 from wattune.core.settings import MAXN, Setting
 from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
-from wattune.io import read_json, read_text, sha256_of, write_json, write_text
+from wattune.io import read_json, read_text, write_json, write_text
 from wattune.learning.export import train_governor, train_regret_governor
 from wattune.learning.judge import fixed_clock
 from wattune.learning.loocv import row_regret_pct
@@ -47,6 +49,9 @@ BASELINE_ERROR_PCT = (-25.0, -10.0, -5.0, -2.0, 2.0, 5.0, 10.0, 25.0)
 
 TREE = "mlg-regret-tree"
 """`mlg-regret` that never declines."""
+
+ORDER = ("ffg", "mlg", TREE, "mlg-regret")
+"""Policies in the order of tables."""
 
 Choose = Callable[[Features], Setting]
 
@@ -342,13 +347,18 @@ def run(root: Path = Path()) -> dict[str, Any]:
         "power_mode": table.power_mode,
         "n_training": len(table.training),
         "n_held_out": len(table.held_out),
-        "table_digest": sha256_of((root / FEATURES).read_text(encoding="utf-8")),
+        "model_digest": digest(table.board),
         "left_out": left_out(config, table),
         "learning_curve": learning_curve(config, table),
         "ablation": ablation(config, table),
         "noise": noise(config, table),
         "baseline": baseline(config, table),
     }
+
+
+def digest(board: str) -> str:
+    """Digest of the modelled board that the figures rest on: the page must be made anew when it changes."""
+    return VirtualBoard(file=find_board_file(board)).info.digest
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
@@ -369,7 +379,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _by_policy(key: str, words: str, entries: Sequence[Mapping[str, Any]], n: int) -> list[str]:
-    names = list(entries[0]["policies"])
+    names = [name for name in ORDER if name in entries[0]["policies"]]
     head = [words, *(f"{name}, %" for name in names), f"mlg-regret declines, of {n}"]
     rows = [
         [
@@ -387,7 +397,7 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
     n = document["n_held_out"]
     source = f"{document['provenance'].capitalize()} (`{document['board']}`, {document['power_mode']})"
     out_rows = []
-    for name, figures in document["left_out"].items():
+    for name, figures in sorted(document["left_out"].items()):
         row = [name, f"{figures['loo_regret_pct']:.2f}"]
         for kind in ("family", "task", "size"):
             one = figures["kinds"][kind]

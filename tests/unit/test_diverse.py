@@ -29,7 +29,11 @@ def test_the_committed_file_is_what_is_drawn():
 def test_another_process_draws_the_same():
     code = "from wattune.workloads.diverse import conf_text; print(conf_text(), end='')"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT / "src")}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.stdout == conf_text()
 
@@ -65,14 +69,18 @@ def test_everything_fits_into_memory_and_positions():
 def test_memory_by_hand_and_what_does_not_fit_is_left_out():
     full = Job("pythia-1b", "full", 1, 16, "fp32")
     adapters = Job("pythia-1b", "lora", 1, 16, "fp32")
-    assert memory_bytes(full) > 16 * 900e6, "weights, gradients and two moments of a thousand million parameters"
+    assert memory_bytes(full) > 16 * 900e6, (
+        "weights, gradients and two moments of a thousand million parameters"
+    )
     assert 4 * MODELS["pythia-1b"].params < memory_bytes(adapters) < 0.4 * memory_bytes(full)
     assert memory_bytes(Job("pythia-1b", "full", 512, 1024, "fp32")) > MEMORY_BYTES
 
 
 @pytest.mark.parametrize("tokens", [16, 1024])
 def test_a_packed_workload_has_one_length(tokens):
-    packed = build_workload("pythia-70m", "qnli", batch_size=4, precision="bf16", method="lora", tokens=tokens)
+    packed = build_workload(
+        "pythia-70m", "qnli", batch_size=4, precision="bf16", method="lora", tokens=tokens
+    )
     assert [(b.tokens, b.share) for b in packed.bins] == [(tokens, 1.0)]
     assert packed.seq_len == tokens
     full = build_workload("pythia-70m", "qnli", batch_size=4, precision="bf16", tokens=tokens)
@@ -82,8 +90,11 @@ def test_a_packed_workload_has_one_length(tokens):
 # --- features from operation counts ---
 
 
-def _workload(forward, optimizer=PhaseCost(0.0, 0.0, 0.0)):
-    step = StepCost(forward, PhaseCost(0.0, 0.0, 0.0), optimizer)
+NOTHING = PhaseCost(0.0, 0.0, 0.0)
+
+
+def _workload(forward, optimizer=NOTHING):
+    step = StepCost(forward, NOTHING, optimizer)
     return Workload("w", "m", "t", "bert", 2, 32, 1.0, 16.0, 1, "fp32", 10, (LengthBin(16, 1.0, step),))
 
 
@@ -100,7 +111,9 @@ def test_cost_features_are_known_beforehand_and_by_hand():
 def test_expected_utilisation_needs_no_calibration_and_knows_a_starved_gpu():
     file = find_board_file("jetson-agx-orin-64gb")
     believed = before_calibration(file)
-    assert believed.constants.launch_cost_s == file.priors["launch_cost_s"].value != file.constants.launch_cost_s
+    assert (
+        believed.constants.launch_cost_s == file.priors["launch_cost_s"].value != file.constants.launch_cost_s
+    )
     assert believed.constants.flop_per_clock_fp32 == file.constants.flop_per_clock_fp32, "a data sheet's"
     starved = expected_util_pct(_workload(PhaseCost(1e6, 1e6, 1000.0)), believed, 1300.5)
     busy = expected_util_pct(_workload(PhaseCost(1e13, 1e10, 1000.0)), believed, 1300.5)
@@ -111,7 +124,14 @@ def test_expected_utilisation_orders_jobs_as_the_modelled_board_measures_them():
     board, pairs = VirtualBoard(), []
     believed = before_calibration(board.file)
     for job in diverse()[::6]:
-        work = build_workload(job.model, "qnli", batch_size=job.batch_size, precision=job.precision, method=job.method, tokens=job.tokens)
+        work = build_workload(
+            job.model,
+            "qnli",
+            batch_size=job.batch_size,
+            precision=job.precision,
+            method=job.method,
+            tokens=job.tokens,
+        )
         measured = board.noise_free(work, 1300.5).gpu_util_pct
         pairs.append((expected_util_pct(work, believed, 1300.5), measured))
     high = [measured for expected, measured in pairs if expected > 90]

@@ -46,13 +46,17 @@ def test_one_kind_or_an_unknown_one_leaves_single_rows_out():
 
 def test_searches_kept_apart_never_see_the_family_they_pick_for():
     """Family a wants 300, family b 700: who has seen its own family knows, who has not picks the other's clock."""
-    rows = [row(f"a{i}", "a", best=300.0) for i in range(3)] + [row(f"b{i}", "b", best=700.0) for i in range(3)]
+    rows = [row(f"a{i}", "a", best=300.0) for i in range(3)] + [
+        row(f"b{i}", "b", best=700.0) for i in range(3)
+    ]
     labels = SearchSpace(("family",), (2,), (1,), ("gini",))
     apart = SearchSpace(("family",), (2,), (1,), ("gini",), apart="family")
     assert search(rows, labels).best.predicted_mhz == (300.0,) * 3 + (700.0,) * 3
     assert search(rows, apart).best.predicted_mhz == (700.0,) * 3 + (300.0,) * 3
     one = RegretSpace(("family",), min_samples_leaf=(1,), prune_pct=(0.0,), tolerance_pct=0.0)
-    kept = RegretSpace(("family",), min_samples_leaf=(1,), prune_pct=(0.0,), tolerance_pct=0.0, apart="family")
+    kept = RegretSpace(
+        ("family",), min_samples_leaf=(1,), prune_pct=(0.0,), tolerance_pct=0.0, apart="family"
+    )
     assert search_regret(rows, one).best.predicted == (300.0,) * 3 + (700.0,) * 3
     assert search_regret(rows, kept).best.predicted == (700.0,) * 3 + (300.0,) * 3
 
@@ -60,7 +64,9 @@ def test_searches_kept_apart_never_see_the_family_they_pick_for():
 def test_spreads_kept_apart_show_what_a_new_family_loses():
     from wattune.core.tree import Leaf, Tree
 
-    rows = [row(f"a{i}", "a", best=300.0) for i in range(2)] + [row(f"b{i}", "b", best=700.0) for i in range(2)]
+    rows = [row(f"a{i}", "a", best=300.0) for i in range(2)] + [
+        row(f"b{i}", "b", best=700.0) for i in range(2)
+    ]
 
     def grow(some):
         best = some[0].measured.best_clock

@@ -305,7 +305,9 @@ def test_grouped_query_attention_saves_weights_and_not_scores():
 
 @pytest.mark.long
 @pytest.mark.usefixtures("counting")
-@pytest.mark.parametrize(("model", "method"), [("bert-small", "bitfit"), ("pythia-31m", "lora"), ("smollm2-135m", "lora")])
+@pytest.mark.parametrize(
+    ("model", "method"), [("bert-small", "bitfit"), ("pythia-31m", "lora"), ("smollm2-135m", "lora")]
+)
 def test_recounted_methods_agree_with_the_committed_table(model, method):
     if method == "lora":
         pytest.importorskip("peft")
@@ -330,7 +332,9 @@ def test_adapters_save_gradients_and_almost_the_whole_optimizer(model, precision
 
 def test_bitfit_needs_biases():
     assert opcost.methods_of("smollm2-135m") == ("full", "lora")
-    assert opcost.methods_of("qwen2.5-0.5b") == ("full", "lora", "bitfit"), "its query, key and value have biases"
+    assert opcost.methods_of("qwen2.5-0.5b") == ("full", "lora", "bitfit"), (
+        "its query, key and value have biases"
+    )
     with pytest.raises(InputError, match="no biases"):
         opcost.polynomials("tinyllama-1.1b", "fp16", "bitfit")
     with pytest.raises(InputError, match="'qlora' is unknown"):
