@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,14 @@ def text_of(name: str, document: dict[str, Any]) -> str:
         from wattune.bench_monitors import text
 
         return text(document)
+    if name == "studies":
+        from wattune import bench_studies
+
+        return bench_studies.text(document)
+    if name == "diverse":
+        from wattune import bench_diverse
+
+        return bench_diverse.text(document)
     return "\n".join(f"{key:<28} {value}" for key, value in document.items())
 
 
@@ -160,17 +169,15 @@ def check_page(name: str) -> None:
     Raises:
         InputError: the benchmark has no page.
     """
-    if name != "paper-protocol":
+    if name not in PAGES:
         raise InputError(
-            f"The benchmark '{name}' has no page in docs/.", "`--write` goes with paper-protocol."
+            f"The benchmark '{name}' has no page in docs/.", f"`--write` goes with {', '.join(PAGES)}."
         )
 
 
-def save(document: dict[str, Any]) -> None:
-    """Save the result of paper-protocol where docs/ shows it."""
-    from wattune.paper_protocol import write
-
-    write(document)
+def save(name: str, document: dict[str, Any]) -> None:
+    """Save the result of a benchmark where docs/ shows it."""
+    import_module(PAGES[name]).write(document)
 
 
 def meter() -> dict[str, Any]:
@@ -202,6 +209,27 @@ def monitors() -> dict[str, Any]:
     return run()
 
 
+def studies() -> dict[str, Any]:
+    """How the trees' results hang on the training set, its features, its noise and its baseline (five minutes)."""
+    from wattune.bench_studies import run
+
+    return run()
+
+
+def diverse() -> dict[str, Any]:
+    """On which kinds of work a governor pays, in every power mode of the modelled board (minutes)."""
+    from wattune.bench_diverse import run
+
+    return run()
+
+
+PAGES = {
+    "paper-protocol": "wattune.paper_protocol",
+    "studies": "wattune.bench_studies",
+    "diverse": "wattune.bench_diverse",
+}
+"""Benchmark with a page in docs/ -> the module that writes it."""
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
@@ -209,4 +237,6 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "policies": policies,
     "probe": probe,
     "monitors": monitors,
+    "studies": studies,
+    "diverse": diverse,
 }

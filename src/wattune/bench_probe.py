@@ -179,11 +179,11 @@ def held_out_curves() -> dict[str, tuple[EnergyCurve, int]]:
     """The virtual board's noise-free curves of its 54 held-out workloads, with the steps of an epoch."""
     from wattune.boards.virtual.board import VirtualBoard
     from wattune.workloads.build import build_workload
-    from wattune.workloads.catalogue import HELD_OUT_TASKS, MODELS
+    from wattune.workloads.catalogue import HELD_OUT_TASKS, MODELS, PAPER_MODELS
 
     board = VirtualBoard()
     curves = {}
-    for model in MODELS.values():
+    for model in (MODELS[name] for name in PAPER_MODELS):
         for task in HELD_OUT_TASKS:
             workload = build_workload(model.id, task, batch_size=model.batch_size, precision=model.precision)
             points = {}

@@ -399,7 +399,7 @@ def _bench(args: argparse.Namespace) -> int:
         check_page(args.name)
     document = BENCHMARKS[args.name]()
     if args.write:
-        save(document)
+        save(args.name, document)
     if args.json:
         _out_json(document)
     else:
@@ -585,10 +585,22 @@ def build_parser() -> argparse.ArgumentParser:
 
     bench = command("bench", _bench, "the project's benchmarks")
     bench.add_argument(
-        "name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe", "monitors")
+        "name",
+        choices=(
+            "pipeline",
+            "paper-protocol",
+            "meter",
+            "policies",
+            "probe",
+            "monitors",
+            "studies",
+            "diverse",
+        ),
     )
     bench.add_argument(
-        "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
+        "--write",
+        action="store_true",
+        help="also save the result where docs/ shows it (paper-protocol, studies, diverse)",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser

@@ -17,6 +17,7 @@ from wattune.core.features import FEATURES, PAPER_FEATURES
 PARAMS = Path("params.yaml")
 PARTS = ("train", "held_out")
 PRECISIONS = ("fp32", "fp16", "bf16")
+METHODS = ("full", "lora", "bitfit")
 GATE_MODES = ("off", "dry_run", "enforce")
 OBJECTIVES = ("energy",)
 BOARDS = ("virtual", "recorded", "jetson")
@@ -146,6 +147,8 @@ class WorkloadConf:
         batch_size: examples per step.
         precision: ``fp32``, ``fp16`` or ``bf16``.
         max_length: longest sequence kept, tokens.
+        method: ``full``, ``lora`` or ``bitfit``.
+        tokens: length of every batch; 0 for the task's own lengths.
     """
 
     model: str = "???"
@@ -154,6 +157,8 @@ class WorkloadConf:
     batch_size: int = 32
     precision: str = "fp16"
     max_length: int = 256
+    method: str = "full"
+    tokens: int = 0
 
     def check(self, section: str) -> None:
         """Check values; `section` names the entry in messages."""
@@ -162,6 +167,9 @@ class WorkloadConf:
         self.model, self.task = find_model(self.model).id, find_task(self.task).id
         _one_of(section, "part", self.part, PARTS)
         _one_of(section, "precision", self.precision, PRECISIONS)
+        _one_of(section, "method", self.method, METHODS)
+        if self.tokens < 0:
+            raise InputError(f"{section}.tokens is {self.tokens}.", "A value of at least 0 was expected.")
         _positive(section, batch_size=self.batch_size, max_length=self.max_length)
 
 
@@ -290,6 +298,7 @@ class TrainConf:
         criterion: candidates, scikit-learn names.
         seed: scikit-learn's random_state.
         abstain: as for the regret tree; its level and factor are used.
+        apart: a feature whose equals are left out together when sizes are chosen and spreads found; empty: every workload by itself.
         regret: the tree that learns from energy loss.
     """
 
@@ -299,12 +308,15 @@ class TrainConf:
     criterion: List[str] = field(default_factory=lambda: ["gini", "entropy"])  # noqa: UP006
     seed: int = 0
     abstain: bool = False
+    apart: str = ""
     regret: RegretConf = field(default_factory=RegretConf)
 
     def __post_init__(self) -> None:
         """Check values."""
         for name in self.features:
             _one_of("train", "features", name, tuple(FEATURES))
+        if self.apart:
+            _one_of("train", "apart", self.apart, tuple(FEATURES))
         for name in self.criterion:
             _one_of("train", "criterion", name, ("gini", "entropy", "log_loss"))
         for label, grid in (("max_depth", self.max_depth), ("min_samples_leaf", self.min_samples_leaf)):
@@ -508,4 +520,9 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
         ) from error
     to_config(document)
     assert isinstance(document, dict)
+    usual = {"method": WorkloadConf.method, "tokens": WorkloadConf.tokens}
+    for name, workload in document["workloads"].items():
+        # What most workloads leave as it is stays out: a new key would have all of them measured anew.
+        kept = {key: value for key, value in workload.items() if usual.get(key, ...) != value}
+        document["workloads"][name] = kept
     return {str(key): value for key, value in document.items()}

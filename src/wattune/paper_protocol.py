@@ -27,10 +27,8 @@ from wattune.core.stats import mean
 from wattune.io import read_text, sha256_of, write_json, write_text
 from wattune.learning.export import train_governor
 from wattune.learning.judge import Judgement, judge
-from wattune.learning.table import COLUMNS, FeatureTable, load_features
-from wattune.profiling.sweep import measure_cell
-from wattune.stages._tables import csv_text
-from wattune.stages.features import cell_rows
+from wattune.learning.table import FeatureTable
+from wattune.stages.features import measured_table
 from wattune.stages.profile import board_of, log_parts, settings_of, workload_of
 from wattune.stages.train import search_space
 
@@ -124,15 +122,8 @@ def ways(conf_dir: Path) -> dict[str, Way]:
 
 def campaign(way: Way, seed: int, folder: Path) -> FeatureTable:
     """The feature table of one campaign of measurements."""
-    config, protocol = way.config, replace(way.config.sweep, seed=seed)
-    settings = settings_of(config, way.board)
-    rows: list[dict[str, str]] = []
-    for name, conf in config.workloads.items():
-        workload = workload_of(name, conf)
-        cells = [measure_cell(way.board, workload, s, protocol, part=conf.part) for s in settings]
-        rows += cell_rows(way.board.info, cells, config.features.reference_mhz)
-    write_text(folder / "features.csv", csv_text(COLUMNS, rows))
-    return load_features(folder / "features.csv")
+    protocol = replace(way.config.sweep, seed=seed)
+    return measured_table(way.config, way.board, protocol, folder / "features.csv")
 
 
 def _savings(judgement: Judgement, policy: str, size: str | None = None) -> list[float]:

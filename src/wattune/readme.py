@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from wattune.core.governor import parse_governor
 from wattune.core.policies import POLICY_ORDER
 from wattune.io import read_json, read_text, write_bytes, write_text
 from wattune.stages._main import run
+from wattune.stages._tables import fill
 from wattune.validation.page import parts as validation_parts
 
 REPRO = "Run `make repro` first."
@@ -86,23 +86,6 @@ def gate_text(decision: dict[str, Any]) -> str:
         verdict = {True: "yes", False: "no", None: "not judged"}[rule["passed"]]
         lines.append(f"| {rule['rule']} | {value} | {rule['comparison']} {rule['threshold']:g} | {verdict} |")
     return "\n".join(lines)
-
-
-def fill(text: str, parts: dict[str, str], name_of_page: str = "README.md") -> str:
-    """Replace the marked parts of a page.
-
-    Raises:
-        InputError: a part's marks are missing.
-    """
-    for name, content in parts.items():
-        pattern = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda m, content=content: m[1] + content + "\n" + m[2], text)  # type: ignore[misc]
-        if not found:
-            raise InputError(
-                f"{name_of_page} has no marks for '{name}'.",
-                f"<!-- {name}:begin --> and its end were expected.",
-            )
-    return text
 
 
 def main() -> None:

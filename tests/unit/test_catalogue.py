@@ -12,6 +12,7 @@ from wattune.core.workload import SMALL_MODELS
 from wattune.workloads.catalogue import (
     HELD_OUT_TASKS,
     MODELS,
+    PAPER_MODELS,
     TASKS,
     TRAINING_TASKS,
     catalogue_features,
@@ -29,6 +30,10 @@ PARAMETERS = {
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
     "deberta-v2-xlarge": 884_593_152,
+    "smollm2-135m": 134_515_008,
+    "smollm2-360m": 361_821_120,
+    "tinyllama-1.1b": 1_100_048_384,
+    "qwen2.5-0.5b": 494_032_768,
     "pythia-31m": 30_494_720,
     "pythia-70m": 70_426_624,
     "pythia-410m": 405_334_016,
@@ -38,6 +43,8 @@ PARAMETERS = {
 
 def test_nine_models_and_nine_tasks():
     assert set(MODELS) == set(PARAMETERS)
+    assert len(PAPER_MODELS) == 9
+    assert set(PAPER_MODELS) < set(MODELS)
     assert {*TRAINING_TASKS, *HELD_OUT_TASKS} == set(TASKS)
     assert len(TASKS) == 9
     assert set(MODELS) >= SMALL_MODELS
@@ -61,6 +68,17 @@ def test_pythia_parameters_follow_from_the_shape(name):
     m = MODELS[name]
     block = 4 * (m.hidden**2 + m.hidden) + 2 * m.hidden * m.ffn + m.ffn + m.hidden + 4 * m.hidden
     assert 2 * m.vocab * m.hidden + m.layers * block + 2 * m.hidden == m.params
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in PAPER_MODELS])
+def test_parameters_of_the_later_models_follow_from_the_shape(name):
+    m = MODELS[name]
+    config = m.hf_config
+    keys = m.hidden // m.heads * config["num_key_value_heads"]
+    biases = m.hidden + 2 * keys if m.family == "qwen2" else 0
+    block = 2 * m.hidden**2 + 2 * m.hidden * keys + biases + 3 * m.hidden * m.ffn + 2 * m.hidden
+    embeddings = m.vocab * m.hidden * (1 if config["tie_word_embeddings"] else 2)
+    assert embeddings + m.layers * block + m.hidden == m.params
 
 
 def test_shape_and_configuration_agree():
@@ -110,7 +128,7 @@ def test_conf_lists_models_times_tasks_with_the_catalogues_defaults():
             "precision": model.precision,
             "max_length": max_length_of(TASKS[task]),
         }
-        for model in MODELS.values()
+        for model in (MODELS[name] for name in PAPER_MODELS)
         for part, tasks in (("train", TRAINING_TASKS), ("held_out", HELD_OUT_TASKS))
         for task in tasks
     }

@@ -143,6 +143,7 @@ def train_governor(
         objective=objective,
         level=space.level,
         abstain_beyond=space.abstain_beyond,
+        apart=space.apart,
         training={
             "hyper_parameters": {
                 "max_depth": best.candidate.max_depth,
@@ -184,6 +185,7 @@ def train_regret_governor(
         objective=objective,
         level=space.level,
         abstain_beyond=space.abstain_beyond,
+        apart=space.apart,
         training={
             "hyper_parameters": {
                 "max_leaves": space.max_leaves,
@@ -208,6 +210,7 @@ def _document(
     objective: str,
     level: float | None,
     abstain_beyond: float | None,
+    apart: str,
     training: dict[str, Any],
 ) -> dict[str, Any]:
     """Fit on `rows` and write the governor's document; with a `level` its leaves carry their spread."""
@@ -229,7 +232,7 @@ def _document(
         baseline=baseline,
         settings=settings,
         features=fitted.encoder.ranges,
-        tree=tree if level is None else with_spread(tree, rows, grow, level),
+        tree=tree if level is None else with_spread(tree, rows, grow, level, apart),
         training={
             "fingerprint": rows_digest(rows, judged=False),
             "n_workloads": len(rows),

@@ -41,12 +41,12 @@ class Encoder:
         ranges: list[FeatureRange] = []
         columns: list[tuple[str, str | None]] = []
         for name in names:
-            values = [row.features[name] for row in rows if row.features[name] is not None]
+            values = [v for row in rows if (v := row.features.get(name)) is not None]
             if not values:
                 continue
             spec = FEATURES[name]
             if spec.kind == "number":
-                numbers = [float(v) for v in values]  # type: ignore[arg-type]  # None was left out
+                numbers = [float(v) for v in values]  # None was left out
                 ranges.append(
                     FeatureRange(name, spec.unit, spec.kind, min(numbers), max(numbers), (), median(numbers))
                 )

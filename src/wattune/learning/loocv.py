@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from wattune.core.stats import mean
+from wattune.learning.folds import folds
 from wattune.learning.labeltree import Candidate, Encoder, LabelTree, question_counts
 from wattune.learning.table import WorkloadRows
 
@@ -23,6 +24,7 @@ class SearchSpace:
         seed: scikit-learn's random_state.
         level: level of the leaves' conformal intervals; None: leaves carry none.
         abstain_beyond: factor outside the training range beyond which the governor declines; None: it never does.
+        apart: a feature whose equals are left out together; empty: every workload by itself.
     """
 
     features: tuple[str, ...]
@@ -32,6 +34,7 @@ class SearchSpace:
     seed: int = 0
     level: float | None = None
     abstain_beyond: float | None = None
+    apart: str = ""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -91,13 +94,13 @@ def search(rows: Sequence[WorkloadRows], space: SearchSpace) -> SearchResult:
         space: the candidates.
     """
     candidates = space.candidates
-    predicted: list[list[float]] = [[] for _ in candidates]
-    for left_out in rows if len(rows) > 1 else ():
-        others = [row for row in rows if row is not left_out]
+    found: list[dict[str, float]] = [{} for _ in candidates]
+    for left_out, others in folds(rows, space.apart):
         encoder = Encoder(others, space.features)
-        for candidate, picks in zip(candidates, predicted, strict=True):
+        for candidate, picked in zip(candidates, found, strict=True):
             tree = LabelTree(others, space.features, candidate, space.seed, encoder)
-            picks.append(tree.predict(left_out.features))
+            picked |= {row.id: tree.predict(row.features) for row in left_out}
+    predicted = [[picked[row.id] for row in rows if picked] for picked in found]
     encoder = Encoder(rows, space.features)
     results = []
     for candidate, picks in zip(candidates, predicted, strict=True):

@@ -14,6 +14,7 @@ from wattune.core.features import Features
 from wattune.core.governor import Governor
 from wattune.core.settings import Setting
 from wattune.core.stats import mean, percentile
+from wattune.learning.folds import folds
 from wattune.learning.labeltree import Encoder, Question, question_counts
 from wattune.learning.regrettree import MAX_LEAVES, RegretNode, RegretTree
 from wattune.learning.table import WorkloadRows, shared_settings
@@ -40,6 +41,7 @@ class RegretSpace:
         leaf: ``mean`` or ``worst``.
         level: level of the leaves' conformal intervals.
         abstain_beyond: factor outside the training range beyond which the governor declines; None: it never does.
+        apart: a feature whose equals are left out together; empty: every workload by itself.
     """
 
     features: tuple[str, ...]
@@ -50,6 +52,7 @@ class RegretSpace:
     leaf: str = "mean"
     level: float = 0.9
     abstain_beyond: float | None = 1.5
+    apart: str = ""
 
     @property
     def candidates(self) -> tuple[RegretCandidate, ...]:
@@ -160,7 +163,7 @@ def search_regret(rows: Sequence[WorkloadRows], space: RegretSpace) -> RegretSea
         rows: the training workloads, at least one.
         space: the candidates.
     """
-    picks: dict[RegretCandidate, list[Setting]] = {candidate: [] for candidate in space.candidates}
+    found: dict[RegretCandidate, dict[str, Setting]] = {candidate: {} for candidate in space.candidates}
 
     def models(some: Sequence[WorkloadRows]) -> dict[RegretCandidate, RegretModel]:
         grown = {
@@ -168,9 +171,10 @@ def search_regret(rows: Sequence[WorkloadRows], space: RegretSpace) -> RegretSea
         }
         return {c: grown[c.min_samples_leaf].pruned(c.prune_pct) for c in space.candidates}
 
-    for out in rows if len(rows) > 1 else ():
-        for candidate, model in models([row for row in rows if row is not out]).items():
-            picks[candidate].append(model.predict(out.features))
+    for out, others in folds(rows, space.apart):
+        for candidate, model in models(others).items():
+            found[candidate] |= {row.id: model.predict(row.features) for row in out}
+    picks = {candidate: [one[row.id] for row in rows if one] for candidate, one in found.items()}
     results = []
     for candidate, model in models(rows).items():
         leaves, depth = question_counts(model.questions())

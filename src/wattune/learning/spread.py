@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from wattune.core.features import Features
 from wattune.core.tree import Leaf, Tree
+from wattune.learning.folds import folds
 from wattune.learning.table import WorkloadRows
 
 Grow = Callable[[Sequence[WorkloadRows]], tuple[Tree, Callable[[Features], Features]]]
@@ -30,19 +31,18 @@ class LeftOut:
     regret_pct: float
 
 
-def left_out(rows: Sequence[WorkloadRows], grow: Grow) -> tuple[LeftOut, ...]:
-    """Every row against the tree of the others; empty for a single row."""
-    if len(rows) < 2:
-        return ()
-    found = []
-    for row in rows:
-        tree, complete = grow([other for other in rows if other is not row])
-        leaf, _ = tree.walk(complete(row.features))
-        setting = row.nearest(leaf.setting)
-        saving, expected = row.measured.saving_pct(setting), leaf.expected_saving_pct
-        residual = None if saving is None or expected is None else saving - expected
-        found.append(LeftOut(residual, row.measured.regret_pct(setting)))
-    return tuple(found)
+def left_out(rows: Sequence[WorkloadRows], grow: Grow, apart: str = "") -> tuple[LeftOut, ...]:
+    """Every row against the tree of the others (of other kinds, where `apart` names a feature); empty for a single row."""
+    found: dict[str, LeftOut] = {}
+    for out, others in folds(rows, apart):
+        tree, complete = grow(others)
+        for row in out:
+            leaf, _ = tree.walk(complete(row.features))
+            setting = row.nearest(leaf.setting)
+            saving, expected = row.measured.saving_pct(setting), leaf.expected_saving_pct
+            residual = None if saving is None or expected is None else saving - expected
+            found[row.id] = LeftOut(residual, row.measured.regret_pct(setting))
+    return tuple(found[row.id] for row in rows if found)
 
 
 def reached_level(n: int, level: float) -> float | None:
@@ -65,7 +65,7 @@ def interval(values: Sequence[float], level: float) -> tuple[float, float]:
     return -upper_quantile([-v for v in values], each), upper_quantile(values, each)
 
 
-def with_spread(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, level: float) -> Tree:
+def with_spread(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, level: float, apart: str = "") -> Tree:
     """The tree with intervals on its leaves.
 
     Each training row is judged by the tree of the others. A leaf's interval comes from its own rows where they
@@ -77,8 +77,9 @@ def with_spread(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, level: flo
         rows: its training workloads.
         grow: how it was fitted.
         level: share of new workloads that the interval promises to hold, e.g. 0.9.
+        apart: a feature whose equals are left out together.
     """
-    known = left_out(rows, grow)
+    known = left_out(rows, grow, apart)
     reached = reached_level(len(known), level)
     if reached is None:
         return tree

@@ -12,7 +12,7 @@ import pandas as pd
 
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
-from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.features import COST_FEATURES, FEATURES, FeatureValue
 from wattune.core.measurement import PROVENANCES
 from wattune.core.settings import MAXN, FrequencyTable, Setting, parse_setting, setting_label, sort_settings
 from wattune.core.stats import mean
@@ -248,6 +248,7 @@ def _workload(name: str, rows: Sequence[tuple[int, Mapping[str, str]]]) -> Workl
         if spec.kind == "category"
         else _number(first, spec.name, first_line)
         for spec in FEATURES.values()
+        if spec.name not in COST_FEATURES or set(COST_FEATURES) <= set(first)
     }
     params_m = features["params_m"]
     known = {s: [p for p in values if p is not None] for s, values in powers.items()}

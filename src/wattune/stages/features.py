@@ -8,20 +8,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wattune.boards.base import BoardInfo
+from wattune.boards.base import Board, BoardInfo
 from wattune.boards.recorded import RecordedBoard, to_measurement
 from wattune.boards.sweepfile import DESCRIPTIVE
+from wattune.boards.virtual.constants import load_board_file
 from wattune.config import Config, load_params
 from wattune.core.errors import InputError
+from wattune.core.features import COST_FEATURES, FeatureValue
 from wattune.core.measurement import Measurement
 from wattune.core.settings import FrequencyTable, setting_label
 from wattune.core.stats import mean
+from wattune.core.workload import Workload
 from wattune.io import clear_os_errors, write_text
-from wattune.learning.table import COLUMNS
-from wattune.profiling.cells import Cell, fingerprint, load_cells, parse_cell
+from wattune.learning.costs import cost_features
+from wattune.learning.table import COLUMNS, FeatureTable, load_features
+from wattune.profiling.cells import Cell, SweepProtocol, fingerprint, load_cells, parse_cell
+from wattune.profiling.sweep import measure_cell
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
-from wattune.stages.profile import PROFILES, board_of, settings_in, workload_of
+from wattune.stages.profile import PROFILES, board_of, settings_in, settings_of, workload_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ def _row(
     util_ref_pct: float | None,
     noise_free: Measurement | None,
     power_w: float | None = None,
+    costs: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     if power_w is None and measurement.time_s is not None:
         power_w = measurement.energy_j / measurement.time_s
@@ -66,6 +72,7 @@ def _row(
         "gpu_util_ref_pct": util_ref_pct,
         "energy_noise_free_j": None if noise_free is None else noise_free.energy_j,
         "time_noise_free_s": None if noise_free is None else noise_free.time_s,
+        **(costs or {}),
     }
     return {name: _text(value) for name, value in row.items()}
 
@@ -82,12 +89,37 @@ def utilisation_at(cells: list[Cell], reference_mhz: float | None) -> float | No
     return mean(known) if known and len(known) == len(values) else None
 
 
-def cell_rows(info: BoardInfo, cells: list[Cell], reference_mhz: float | None) -> Iterator[dict[str, str]]:
-    """Rows of one workload's cells."""
+def cell_rows(
+    info: BoardInfo, cells: list[Cell], reference_mhz: float | None, costs: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, str]]:
+    """Rows of one workload's cells; `costs` are its features from operation counts, where they are asked for."""
     util = utilisation_at(cells, reference_mhz)
     for cell in cells:
         for measurement in cell.repeats:
-            yield _row(info, cell.workload, cell.features, measurement, util, cell.noise_free)
+            yield _row(info, cell.workload, cell.features, measurement, util, cell.noise_free, costs=costs)
+
+
+def wants_costs(config: Config) -> bool:
+    """Whether a tree may ask for features from operation counts; tables of others keep their columns."""
+    return bool({*config.train.features, *config.train.regret.features} & set(COST_FEATURES))
+
+
+def columns_of(config: Config) -> tuple[str, ...]:
+    """Columns of the feature table."""
+    return (*COLUMNS, *(c for c in COST_FEATURES if c not in COLUMNS)) if wants_costs(config) else COLUMNS
+
+
+def costs_of(config: Config, root: Path, workload: Workload, method: str) -> dict[str, FeatureValue] | None:
+    """Features from operation counts, of the modelled board named in `config`; None where nobody asks for them.
+
+    Raises:
+        InputError: the board has no constants file, from which utilisation is computed.
+    """
+    if not wants_costs(config):
+        return None
+    file = load_board_file(root / config.board.constants)
+    mode = config.board.power_mode or file.power_mode
+    return cost_features(workload, method, file, mode, config.features.reference_mhz)
 
 
 def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
@@ -108,7 +140,8 @@ def profiled_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
         workload = workload_of(name, conf)
         expected = {setting: fingerprint(info, workload, setting, config.sweep) for setting in settings}
         cells = load_cells(root / PROFILES / name, expected)
-        yield from cell_rows(info, cells, config.features.reference_mhz)
+        costs = costs_of(config, root, workload, conf.method)
+        yield from cell_rows(info, cells, config.features.reference_mhz, costs)
 
 
 def board_measured(config: Config, root: Path) -> BoardInfo:
@@ -161,6 +194,29 @@ def board_measured(config: Config, root: Path) -> BoardInfo:
     return info
 
 
+def measured_table(
+    config: Config, board: Board, protocol: SweepProtocol, path: Path, root: Path = Path()
+) -> FeatureTable:
+    """Measure every workload of `config` now, without cells on disk, and read the table back.
+
+    Args:
+        config: workloads, settings and reference clock.
+        board: where to measure.
+        protocol: repeats, steps and seed.
+        path: where the table goes.
+        root: repository root.
+    """
+    settings = settings_of(config, board)
+    rows: list[dict[str, str]] = []
+    for name, conf in config.workloads.items():
+        workload = workload_of(name, conf)
+        cells = [measure_cell(board, workload, s, protocol, part=conf.part) for s in settings]
+        costs = costs_of(config, root, workload, conf.method)
+        rows += cell_rows(board.info, cells, config.features.reference_mhz, costs)
+    write_text(path, csv_text(columns_of(config), rows))
+    return load_features(path)
+
+
 def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
     """Rows of one board of a recorded sweep.
 
@@ -181,7 +237,7 @@ def recorded_rows(config: Config, root: Path) -> Iterator[dict[str, str]]:
 def features(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
     rows = recorded_rows if config.board.kind == "recorded" else profiled_rows
-    write_text(root / FEATURES, csv_text(COLUMNS, rows(config, root)))
+    write_text(root / FEATURES, csv_text(columns_of(config), rows(config, root)))
 
 
 def main() -> None:

@@ -58,7 +58,8 @@ _PANELS = (("time", "s"), ("power", "W"), ("energy", "J"))
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """The look of all figures."""
     import matplotlib as mpl
 
     settings = {
@@ -83,7 +84,8 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """A figure of at least `MIN_WIDTH` inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -95,10 +97,19 @@ def _figure(width: float, height: float) -> Any:
 def _save(figure: Any, path: Path, judgement: Judgement) -> None:
     """Mark the figure with where its data come from and write it."""
     table = judgement.table
+    footer = (
+        f"{table.board} · {table.provenance} · power mode {table.power_mode} · rails {table.rails} · judged on"
+        f" {table.judged_on} · {judgement.split.replace('_', ' ')}"
+    )
+    save_marked(figure, path, board=table.board, provenance=table.provenance, footer=footer)
+
+
+def save_marked(figure: Any, path: Path, *, board: str, provenance: str, footer: str) -> None:
+    """Write a figure with its source across it and a footer below."""
     width, height = figure.get_size_inches()
-    source = f"{table.board} · {table.provenance}"
+    source = f"{board} · {provenance}"
     figure.text(
-        *(0.5, 0.5, source.upper() if table.provenance == "simulated" else source),
+        *(0.5, 0.5, source.upper() if provenance == "simulated" else source),
         ha="center",
         va="center",
         rotation=20,
@@ -106,10 +117,6 @@ def _save(figure: Any, path: Path, judgement: Judgement) -> None:
         color=GREY,
         alpha=0.13,
         zorder=10,
-    )
-    footer = (
-        f"{source} · power mode {table.power_mode} · rails {table.rails} · judged on {table.judged_on}"
-        f" · {judgement.split.replace('_', ' ')}"
     )
     figure.text(
         *(0.08 / width, 0.06 / height),
@@ -123,7 +130,9 @@ def _save(figure: Any, path: Path, judgement: Judgement) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def _margins(figure: Any, *, left: float, right: float, top: float, bottom: float, **spaces: float) -> None:
+def set_margins(
+    figure: Any, *, left: float, right: float, top: float, bottom: float, **spaces: float
+) -> None:
     """Margins in inches."""
     width, height = figure.get_size_inches()
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, **spaces)
@@ -206,7 +215,7 @@ def _curves_page(
         if any(_value(row, panel, s) is not None for row in rows for s in row.judged.settings)
     ]
     height = 1.15 + 1.25 * len(rows) + 0.5
-    figure = _figure(2.0 + 2.9 * len(panels), height)
+    figure = new_figure(2.0 + 2.9 * len(panels), height)
     grid = figure.subplots(len(rows), len(panels), squeeze=False, sharex=False)
     for i, row in enumerate(rows):
         for j, (panel, unit) in enumerate(panels):
@@ -264,7 +273,7 @@ def _curves_page(
         handletextpad=0.3,
         columnspacing=1.2,
     )
-    _margins(figure, left=1.6, right=0.2, top=0.92, bottom=0.62, wspace=0.3, hspace=0.22)
+    set_margins(figure, left=1.6, right=0.2, top=0.92, bottom=0.62, wspace=0.3, hspace=0.22)
     return figure
 
 
@@ -299,7 +308,7 @@ def _confusion(judgement: Judgement) -> Any:
     levels = sort_settings({s for pair in pairs for s in pair})
     counts = [[sum(pair == (actual, picked) for pair in pairs) for picked in levels] for actual in levels]
     side = 0.52 * len(levels)
-    figure = _figure(max(4.6, side + 2.0), max(3.9, side + 1.9))
+    figure = new_figure(max(4.6, side + 2.0), max(3.9, side + 1.9))
     axes = figure.subplots()
     most = max(max(line) for line in counts)
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=most * 1.2)
@@ -318,7 +327,7 @@ def _confusion(judgement: Judgement) -> Any:
         abs(levels.index(actual) - levels.index(picked)) == 1 for actual, picked in pairs if actual != picked
     )
     axes.set_title(f"{right} of {len(pairs)} on the level, {near} next to it", loc="left", fontweight="bold")
-    _margins(figure, left=0.85, right=0.25, top=0.45, bottom=1.0)
+    set_margins(figure, left=0.85, right=0.25, top=0.45, bottom=1.0)
     return figure
 
 
@@ -360,7 +369,7 @@ def _heat_map(judgement: Judgement) -> Any:
     n_rows, n_columns = len(panels[0][1]), len(panels[0][2])
     label_room = 0.35 + 0.075 * max(len(name) for name in panels[0][1])
     width = label_room + len(panels) * (0.62 * n_columns + 0.25) + 1.1
-    figure = _figure(max(width, 5.4), 0.33 * n_rows + 2.0)
+    figure = new_figure(max(width, 5.4), 0.33 * n_rows + 2.0)
     all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     image = None
     for axes, (title, row_names, column_names, lines) in zip(all_axes, panels, strict=True):
@@ -387,7 +396,7 @@ def _heat_map(judgement: Judgement) -> Any:
     figure.text(
         0.1 / figure.get_figwidth(), 1 - 0.2 / height, what, fontsize=11, fontweight="bold", va="center"
     )
-    _margins(figure, left=label_room, right=1.0, top=0.75, bottom=0.95, wspace=0.06)
+    set_margins(figure, left=label_room, right=1.0, top=0.75, bottom=0.95, wspace=0.06)
     bar = figure.add_axes(
         (1 - 0.8 / figure.get_figwidth(), 0.95 / height, 0.14 / figure.get_figwidth(), 1 - 1.7 / height)
     )
@@ -411,7 +420,7 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
     sizes = {g: metrics[names[-1]][g]["n"] for g, _ in _GROUPS if g in metrics[names[-1]]}
     groups = [(g, color) for g, color in _GROUPS if g == "all" or 0 < sizes.get(g, 0) < sizes["all"]]
     height = 1.75 + 0.22 * len(names) * (len(groups) + 0.8)
-    figure = _figure(1.9 + 3.0 * len(measures), height)
+    figure = new_figure(1.9 + 3.0 * len(measures), height)
     all_axes = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
     thickness = 0.8 / len(groups)
     for axes, (key, interval, label) in zip(all_axes, measures, strict=True):
@@ -471,7 +480,7 @@ def _bars(judgement: Judgement, metrics: Mapping[str, Any]) -> Any:
         ncol=len(groups),
         frameon=False,
     )
-    _margins(figure, left=1.35, right=0.3, top=0.8, bottom=0.75, wspace=0.12)
+    set_margins(figure, left=1.35, right=0.3, top=0.8, bottom=0.75, wspace=0.12)
     return figure
 
 
@@ -500,7 +509,7 @@ def write_figures(folder: Path, judgement: Judgement, metrics: Mapping[str, Any]
         written.append(folder / f"{name}.png")
         _save(figure, written[-1], judgement)
 
-    with _style():
+    with style():
         pages = _pages(judgement.judged)
         if len(pages) > MAX_PAGES:
             log.warning("Curves are drawn for the first %d of %d groups of workloads.", MAX_PAGES, len(pages))

@@ -142,6 +142,8 @@ def workload_of(name: str, conf: WorkloadConf) -> Workload:
         batch_size=conf.batch_size,
         precision=conf.precision,
         max_length=conf.max_length,
+        method=conf.method,
+        tokens=conf.tokens,
         id=name,
     )
 

@@ -36,6 +36,7 @@ def search_space(conf: TrainConf) -> SearchSpace:
         seed=conf.seed,
         level=conf.regret.conformal_level if conf.abstain else None,
         abstain_beyond=conf.regret.abstain_beyond if conf.abstain else None,
+        apart=conf.apart,
     )
 
 
@@ -51,6 +52,7 @@ def regret_space(conf: TrainConf) -> RegretSpace:
         leaf=regret.leaf,
         level=regret.conformal_level,
         abstain_beyond=regret.abstain_beyond if regret.abstain else None,
+        apart=conf.apart,
     )
 
 

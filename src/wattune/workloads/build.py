@@ -42,6 +42,8 @@ def build_workload(
     batch_size: int,
     precision: str,
     max_length: int = 256,
+    method: str = "full",
+    tokens: int = 0,
     id: str | None = None,  # noqa: A002
 ) -> Workload:
     """A workload of the catalogue; needs no torch.
@@ -52,14 +54,18 @@ def build_workload(
         batch_size: examples per step.
         precision: ``fp32``, ``fp16`` or ``bf16``.
         max_length: longer examples are cut here, tokens.
+        method: ``full``, ``lora`` or ``bitfit``.
+        tokens: every batch is packed or padded to this length, whatever the task's lengths; 0 for those.
         id: name of the workload; ``<model>-<task>`` where None.
 
     Raises:
-        InputError: unknown model, task or precision, or a size below 1.
+        InputError: unknown model, task, precision or method, BitFit of a model without biases, or a size out of bounds.
     """
     _check(batch_size, max_length)
+    if tokens < 0:
+        raise InputError(f"tokens is {tokens}.", "A length, or 0 for the task's own lengths, was expected.")
     spec, job = find_model(model), find_task(task)
-    polynomials = opcost.polynomials(spec.id, precision)
+    polynomials = opcost.polynomials(spec.id, precision, method)
     return Workload(
         id=id or f"{spec.id}-{job.id}",
         model=spec.id,
@@ -68,16 +74,18 @@ def build_workload(
         layers=spec.layers,
         hidden=spec.hidden,
         params_m=spec.params_m,
-        seq_len=_mean_tokens(job, spec.tokenizer, max_length),
+        seq_len=float(tokens) or _mean_tokens(job, spec.tokenizer, max_length),
         batch_size=batch_size,
         precision=precision,
         steps_per_epoch=math.ceil(job.rows / batch_size),
-        bins=_bins(
+        bins=(LengthBin(tokens, 1.0, polynomials.step_cost(batch_size, tokens)),)
+        if tokens
+        else _bins(
             job,
             spec.tokenizer,
             batch_size,
             max_length,
-            lambda tokens: polynomials.step_cost(batch_size, tokens),
+            lambda length: polynomials.step_cost(batch_size, length),
         ),
     )
 

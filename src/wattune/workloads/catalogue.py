@@ -1,4 +1,6 @@
-"""The catalogue: nine models and nine GLUE tasks with their true shapes and sizes, each with its source.
+"""The catalogue: models and nine GLUE tasks with their true shapes and sizes, each with its source.
+
+Nine models are the paper's, four are later ones of other families.
 
 Standard library only. With which batch size and precision the paper fine-tuned each model is not public;
 `ModelSpec.defaults_source` says where each default comes from.
@@ -19,12 +21,16 @@ _BERT_MINIATURES = (
 )
 _BERT = "shape: Devlin et al., arXiv 1810.04805"
 _PYTHIA = "shape: EleutherAI's config.json of the checkpoint (Biderman et al., arXiv 2304.01373)"
+_QWEN = "shape: config.json of Qwen/Qwen2.5-0.5B (Qwen2.5 technical report, arXiv 2412.15115)"
+_SMOL = "shape: config.json of {hf_id} (Allal et al., arXiv 2502.02737)"
+_TINY = "shape: config.json of TinyLlama/TinyLlama-1.1B-Chat-v1.0 (Zhang et al., arXiv 2401.02385)"
 _DEBERTA = "shape: config.json of microsoft/deberta-v2-xlarge (He et al., arXiv 2006.03654)"
 
 _FROM_SCRIPTS = (
     "batch size and precision of the research group's published scripts (github.com/esainulab/slmdvfs)"
 )
 _SCRIPT_DEFAULT = "batch size by default in the group's training script; FP16 as in its BERT runs"
+_OURS = "our assumption: batch 16 and BF16, as these models were pretrained; Pythia's token lengths, theirs not being published"
 _FOR_MEMORY = "our assumption: half the script's default batch, for memory; FP16"
 
 
@@ -167,6 +173,47 @@ def _pythia(size: str, shape: tuple[int, int, int], params: int, batch_size: int
     )
 
 
+def _llama_like(
+    name: str,
+    model_type: str,
+    hf_id: str,
+    shape: tuple[int, int, int, int, int, int],
+    params: int,
+    source: str,
+    **more: Any,
+) -> ModelSpec:
+    """A decoder with RMSNorm, rotary positions, a gated feed-forward layer and grouped-query attention.
+
+    `shape` is layers, hidden, heads, key-value heads, ffn, vocab.
+    """
+    layers, hidden, heads, kv_heads, ffn, vocab = shape
+    config = _shape(model_type, layers, hidden, heads, ffn, vocab) | {
+        "num_key_value_heads": kv_heads,
+        "hidden_act": "silu",
+        "pad_token_id": 0,
+        "use_cache": False,
+        **more,
+    }
+    return ModelSpec(
+        id=name,
+        family=family_of(model_type),
+        hf_id=hf_id,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=ffn,
+        vocab=vocab,
+        params=params,
+        hf_config=config,
+        batch_size=16,
+        precision="bf16",
+        tokenizer="pythia",
+        source=source.format(hf_id=hf_id),
+        defaults_source=_OURS,
+        classifier="drops an untied output embedding, adds one linear layer without bias",
+    )
+
+
 _DEBERTA_V2_XLARGE = ModelSpec(
     id="deberta-v2-xlarge",
     family="deberta-v2",
@@ -249,9 +296,59 @@ MODELS: dict[str, ModelSpec] = {
         _pythia("70m", (6, 512, 8), 70_426_624, 32, _SCRIPT_DEFAULT),
         _pythia("410m", (24, 1024, 16), 405_334_016, 32, _SCRIPT_DEFAULT),
         _pythia("1b", (16, 2048, 8), 1_011_781_632, 16, _FOR_MEMORY),
+        _llama_like(
+            "smollm2-135m",
+            "llama",
+            "HuggingFaceTB/SmolLM2-135M",
+            (30, 576, 9, 3, 1536, 49152),
+            134_515_008,
+            _SMOL,
+            tie_word_embeddings=True,
+            max_position_embeddings=8192,
+            rms_norm_eps=1e-5,
+        ),
+        _llama_like(
+            "smollm2-360m",
+            "llama",
+            "HuggingFaceTB/SmolLM2-360M",
+            (32, 960, 15, 5, 2560, 49152),
+            361_821_120,
+            _SMOL,
+            tie_word_embeddings=True,
+            max_position_embeddings=8192,
+            rms_norm_eps=1e-5,
+        ),
+        _llama_like(
+            "tinyllama-1.1b",
+            "llama",
+            "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+            (22, 2048, 32, 4, 5632, 32000),
+            1_100_048_384,
+            _TINY,
+            tie_word_embeddings=False,
+            max_position_embeddings=2048,
+            rms_norm_eps=1e-5,
+        ),
+        _llama_like(
+            "qwen2.5-0.5b",
+            "qwen2",
+            "Qwen/Qwen2.5-0.5B",
+            (24, 896, 14, 2, 4864, 151936),
+            494_032_768,
+            _QWEN,
+            tie_word_embeddings=True,
+            max_position_embeddings=32768,
+            rms_norm_eps=1e-6,
+        ),
     )
 }
 """The models, by id."""
+
+PAPER_MODELS = (
+    *("bert-small", "bert-medium", "bert-base", "bert-large", "deberta-v2-xlarge"),
+    *("pythia-31m", "pythia-70m", "pythia-410m", "pythia-1b"),
+)
+"""The nine of the paper's workloads (its exact checkpoints are not public)."""
 
 _SIZES = "sizes: huggingface/datasets, datasets/glue/README.md"
 _COUNTED = (

@@ -18,6 +18,10 @@ How it is counted:
 * fp16 and bf16 stand for automatic mixed precision: torch's CUDA autocast rules are applied to an fp32 model
   (casts of weights, once a step, and of activations are counted, with their gradients); fp16 adds the
   gradient scaler's unscaling. The optimizer works in fp32.
+* Methods: ``full`` trains every parameter; ``lora`` adds PEFT's low-rank adapters (`LORA`) to the query and value
+  projections; ``bitfit`` trains the biases. The latter two train the classifier's head as well and freeze the rest: autograd then
+  computes no gradients of frozen matrices, nothing below the first trained layer, and the optimizer sees trained tensors only.
+  Frozen weights stay fp32 and are cast at each use under autocast.
 * The model trains (dropout as the fused kernel that GPUs use), attention is ``eager``, a padding mask is
   passed. The classifier has two outputs; their number makes no difference that matters.
 """
@@ -30,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from wattune.core.errors import BoardError, InputError
 from wattune.core.workload import PhaseCost, StepCost
@@ -43,11 +47,23 @@ BASIS = ("1", "L", "L^2", "B", "BL", "BL^2")
 PHASES = ("forward", "backward", "optimizer")
 QUANTITIES = ("flops", "bytes", "launches")
 PRECISIONS = ("fp32", "fp16", "bf16")
+METHODS = ("full", "lora", "bitfit")
 TABLE = Path(__file__).with_name("opcost_table.json")
 COMMAND = "wattune opcost --write"
 
 _SOLVE_AT = tuple((batch, length) for batch in (2, 3) for length in (16, 24, 40))
 _VERIFY_AT = ((5, 57), (16, 128), (32, 200))
+
+LORA = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.1}
+"""Adapters as in the research group's LoRA script (github.com/esainulab/slmdvfs)."""
+
+_LORA_TARGETS = {
+    "bert": ["query", "value"],
+    "deberta-v2": ["query_proj", "value_proj"],
+    "gpt_neox": ["query_key_value"],
+}
+_LORA_TARGETS_ELSEWHERE = ["q_proj", "v_proj"]
+_HEADS = ("classifier.", "score.", "lm_head.")
 
 _MASK_DIMS = {"deberta": (2,), "deberta-v2": (2,)}
 _ANY_MASK = (4, 2, 0)
@@ -122,16 +138,21 @@ def _table() -> dict[str, Any]:
     return document
 
 
-@functools.lru_cache(maxsize=64)
-def polynomials(model_id: str, precision: str) -> CostPolynomials:
+@functools.lru_cache(maxsize=256)
+def polynomials(model_id: str, precision: str, method: str = "full") -> CostPolynomials:
     """Cost polynomials of a catalogue model from the committed table.
 
     Raises:
-        InputError: unknown model or precision.
+        InputError: unknown model, precision or method, or BitFit of a model without biases.
     """
     model = find_model(model_id)
     _check_precision(precision)
+    _check_method(method)
     entry = _table()["models"][model.id]
+    if method != "full":
+        if method not in entry["methods"]:
+            _refuse_bitfit(model.id)
+        entry = entry["methods"][method]
     return CostPolynomials(
         coefficients={
             phase: {
@@ -151,7 +172,7 @@ def polynomials(model_id: str, precision: str) -> CostPolynomials:
 
 
 @functools.lru_cache(maxsize=8192)
-def step_cost(model_id: str, precision: str, batch_size: int, seq_len: int) -> StepCost:
+def step_cost(model_id: str, precision: str, batch_size: int, seq_len: int, method: str = "full") -> StepCost:
     """Operation cost of one training step of a catalogue model.
 
     Args:
@@ -159,11 +180,28 @@ def step_cost(model_id: str, precision: str, batch_size: int, seq_len: int) -> S
         precision: ``fp32``, ``fp16`` or ``bf16``.
         batch_size: examples.
         seq_len: padded length of the batch, tokens.
+        method: ``full``, ``lora`` or ``bitfit``.
 
     Raises:
-        InputError: unknown model or precision, or a size below 1.
+        InputError: unknown model, precision or method, BitFit of a model without biases, or a size below 1.
     """
-    return polynomials(model_id, precision).step_cost(batch_size, seq_len)
+    return polynomials(model_id, precision, method).step_cost(batch_size, seq_len)
+
+
+def methods_of(model_id: str) -> tuple[str, ...]:
+    """Methods that a catalogue model can be fine-tuned with: BitFit needs biases."""
+    return ("full", *(m for m in METHODS if m in _table()["models"][find_model(model_id).id]["methods"]))
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise InputError(f"Method '{method}' is unknown.", f"One of {', '.join(METHODS)} was expected.")
+
+
+def _refuse_bitfit(name: str) -> NoReturn:
+    raise InputError(
+        f"{name} has no biases, so that BitFit has nothing to train.", "full or lora was expected."
+    )
 
 
 def _check_precision(precision: str) -> None:
@@ -182,24 +220,30 @@ def table_document(models: Iterable[str] = tuple(MODELS)) -> dict[str, Any]:
     torch, transformers = _import_torch()
     entries: dict[str, Any] = {}
     for model_id in models:
-        model = MODELS[model_id]
-        counted = {precision: count_config(model.hf_config, precision) for precision in PRECISIONS}
-        entries[model_id] = {"trained_params": counted["fp32"].params} | {
-            precision: {
-                phase: {
-                    quantity: {term: c for term, c in zip(BASIS, row[quantity], strict=True) if c}
-                    for quantity in QUANTITIES
-                }
-                for phase, row in polynomial.coefficients.items()
-            }
-            for precision, polynomial in counted.items()
-        }
+        config = MODELS[model_id].hf_config
+        methods = [m for m in METHODS if m != "bitfit" or _has_biases(config)]
+        by_method = {method: _method_entry(config, method) for method in methods}
+        entries[model_id] = by_method.pop("full") | {"methods": by_method}
     return {
         "schema_version": 1,
         "command": COMMAND,
         "counted_with": {"torch": torch.__version__, "transformers": transformers.__version__},
         "basis": list(BASIS),
         "models": entries,
+    }
+
+
+def _method_entry(config: Mapping[str, Any], method: str) -> dict[str, Any]:
+    counted = {precision: count_config(config, precision, method=method) for precision in PRECISIONS}
+    return {"trained_params": counted["fp32"].params} | {
+        precision: {
+            phase: {
+                quantity: {term: c for term, c in zip(BASIS, row[quantity], strict=True) if c}
+                for quantity in QUANTITIES
+            }
+            for phase, row in polynomial.coefficients.items()
+        }
+        for precision, polynomial in counted.items()
     }
 
 
@@ -317,8 +361,48 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
+def _has_biases(config: Mapping[str, Any]) -> bool:
+    model = _build(dict(config), "this configuration", 2)[0]
+    return any(_is_bias(name) for name, _ in model.named_parameters())
+
+
+def _is_bias(name: str) -> bool:
+    return name.endswith("bias") and not name.startswith(_HEADS)
+
+
+def _adapt(model: Any, method: str, name: str) -> None:
+    """Freeze what a method does not train, and add its adapters; in place."""
+    if method == "full":
+        return
+    if method == "lora":
+        torch, _ = _import_torch()
+        try:
+            from peft import LoraConfig, inject_adapter_in_model
+        except ImportError as error:
+            raise BoardError(
+                "Counting LoRA needs peft, which is not installed.",
+                "The catalogue's models need nothing: their costs are in a table.",
+                "Install it with `make setup EXTRAS=train` or `pip install 'wattune[train]'`.",
+            ) from error
+        targets = _LORA_TARGETS.get(model.config.model_type, _LORA_TARGETS_ELSEWHERE)
+        try:
+            with torch.device("meta"):
+                inject_adapter_in_model(LoraConfig(target_modules=targets, **LORA), model)
+        except ValueError as error:
+            raise InputError(
+                f"LoRA finds nothing to adapt in {name}: {_first_line(error)}.",
+                f"Projections named {', '.join(targets)} were expected.",
+            ) from error
+        model.train()
+    elif not any(_is_bias(parameter) for parameter, _ in model.named_parameters()):
+        _refuse_bitfit(name)
+    for parameter, tensor in model.named_parameters():
+        adapted = "lora_" in parameter if method == "lora" else _is_bias(parameter)
+        tensor.requires_grad_(adapted or parameter.startswith(_HEADS))
+
+
 def count_config(
-    config: Path | str | Mapping[str, Any], precision: str, n_labels: int = 2
+    config: Path | str | Mapping[str, Any], precision: str, n_labels: int = 2, method: str = "full"
 ) -> CostPolynomials:
     """Count any Hugging Face configuration as a sequence classifier, else as a causal language model.
 
@@ -326,6 +410,7 @@ def count_config(
         config: a config.json, or its content.
         precision: ``fp32``, ``fp16`` or ``bf16``.
         n_labels: outputs of the classifier.
+        method: ``full``, ``lora`` or ``bitfit``.
 
     Returns:
         Exact cost polynomials.
@@ -336,8 +421,10 @@ def count_config(
         BoardError: torch or transformers is missing.
     """
     _check_precision(precision)
+    _check_method(method)
     document, name = _read_config(config)
     model, built, head, decoder, base_params = _build(document, name, n_labels)
+    _adapt(model, method, name)
     optimizer = _count_optimizer(model, precision)
 
     def at(batch: int, length: int) -> dict[str, tuple[int, int, int]]:
@@ -357,7 +444,7 @@ def count_config(
     longest = getattr(built, "max_position_embeddings", None) or max(length for _, length in _VERIFY_AT)
     result = CostPolynomials(
         coefficients={phase: coefficients[phase] for phase in PHASES},
-        params=sum(p.numel() for p in model.parameters()),
+        params=sum(p.numel() for p in model.parameters() if p.requires_grad),
         family=family_of(built.model_type),
         layers=int(built.num_hidden_layers),
         hidden=int(built.hidden_size),

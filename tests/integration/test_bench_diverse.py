@@ -1,0 +1,167 @@
+"""`wattune bench diverse` on a part of its workloads: families stay apart, figures add up, and the page shows what was saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("hydra")
+
+from wattune import bench_diverse as bench
+from wattune.bench_diverse import POLICIES, Campaign, Case
+from wattune.boards.virtual.board import VirtualBoard
+from wattune.config import compose, to_config
+from wattune.core.features import COST_FEATURES
+from wattune.stages.features import columns_of
+from wattune.stages.profile import workload_of
+from wattune.workloads.diverse import diverse
+
+ROOT = Path(__file__).parents[2]
+PART = 6
+"""Every sixth workload, so that all models are there."""
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    config = to_config(compose(ROOT / "conf", "diverse", ["board.power_mode=MODE_50W"]))
+    kept = list(config.workloads)[::PART]
+    config.workloads = {name: config.workloads[name] for name in kept}
+    config.workload_ids = kept
+    return bench.measure_config(config, ROOT)
+
+
+@pytest.fixture(scope="module")
+def cases(campaign: Campaign) -> list[Case]:
+    return bench.judge_campaigns([campaign])
+
+
+def test_the_experiment_composes_and_its_workloads_are_the_drawn_ones() -> None:
+    config = to_config(compose(ROOT / "conf", "diverse"))
+    jobs = {job.id: job for job in diverse()}
+    assert set(config.workloads) == set(jobs)
+    assert set(columns_of(config)) > set(COST_FEATURES)
+    for name in list(jobs)[::40]:
+        conf, job = config.workloads[name], jobs[name]
+        assert (conf.method, conf.tokens, conf.part) == (job.method, job.tokens, job.part)
+        assert workload_of(name, conf).bins[0].tokens == job.tokens
+
+
+def test_usual_workloads_keep_their_parameters() -> None:
+    """A key that most workloads leave as it is would have all of them measured anew."""
+    document = compose(ROOT / "conf", "smoke")
+    keys = {"model", "task", "part", "batch_size", "precision", "max_length"}
+    assert all(set(workload) == keys for workload in document["workloads"].values())
+
+
+@pytest.mark.long
+def test_features_are_in_the_table_and_known_beforehand(campaign: Campaign) -> None:
+    for row in campaign.table.workloads:
+        assert all(row.features[name] is not None for name in COST_FEATURES)
+        assert row.features["power_mode"] == "MODE_50W"
+    utils = [float(row.features["expected_util_pct"] or 0.0) for row in campaign.table.workloads]
+    assert min(utils) < 30 < 95 < max(utils)
+
+
+@pytest.mark.long
+def test_whoever_chooses_for_a_family_has_not_seen_it(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[object]] = []
+    for name in ("train_governor", "train_regret_governor"):
+        train = getattr(bench, name)
+
+        def spy(table, rows, space, train=train, **more):
+            seen.append({row.features["family"] for row in rows})
+            assert space.apart == "family"
+            return train(table, rows, space, **more)
+
+        monkeypatch.setattr(bench, name, spy)
+    judged: list[set[object]] = []
+    fixed = bench._board_clock
+    monkeypatch.setattr(bench, "_board_clock", lambda c, out: judged.append({out}) or fixed(c, out))
+    bench.judge_campaigns([campaign])
+    families = {row.features["family"] for row in campaign.table.workloads}
+    assert [out | learned for out, learned in zip(judged, seen[::2], strict=True)] == [families] * len(
+        families
+    )
+    assert all(not out & learned for out, learned in zip(judged, seen[::2], strict=True))
+    assert seen[::2] == seen[1::2]
+
+
+@pytest.mark.long
+def test_choices_are_what_their_policies_say(cases: list[Case]) -> None:
+    assert len(cases) == len(diverse()[::PART])
+    for case in cases:
+        choices = case.choices
+        assert set(choices) == set(POLICIES)
+        assert all(choice.regret_pct >= 0.0 for choice in choices.values())
+        assert choices["oracle"].regret_pct == 0.0
+        assert choices["maxn"].saving_pct == choices["maxn"].slowdown_pct == 0.0
+        declined = choices["mlg-regret"].declined
+        assert choices["mlg-regret"].setting == ("maxn" if declined else choices["mlg-regret-tree"].setting)
+        assert choices["ffg"].setting in case.row.measured.clocks
+
+
+@pytest.mark.long
+def test_low_clocking_maxn_is_in_the_set(campaign: Campaign, cases: list[Case]) -> None:
+    low = [case for case in cases if case.clocks_low]
+    assert 3 <= len(low) < len(cases)
+    board = VirtualBoard(power_mode="MODE_50W")
+    conf = campaign.config.workloads[low[0].row.id]
+    steady = board.steady(workload_of(low[0].row.id, conf), "maxn")
+    assert steady.mhz_s / steady.time_s / board.info.table.top == pytest.approx(
+        low[0].maxn_clock_share, rel=0.05
+    )
+
+
+@pytest.mark.long
+def test_figures_of_the_part_and_their_bars(cases: list[Case]) -> None:
+    found = bench.summarise(cases)
+    means = {
+        name: found["policies"][name]["mean_regret_pct"] for name in ("ffg", "mlg-regret-tree", "oracle")
+    }
+    assert means == pytest.approx(SEEDED, abs=1e-3)
+    share = found["policies"]["mlg-regret"]["mean_regret_pct"] / found["policies"]["ffg"]["mean_regret_pct"]
+    first = found["bars"][0]
+    assert first["value"] == pytest.approx(share, abs=1e-4)
+    assert first["holds"] == (share <= 0.5)
+    assert found["ok"] == all(bar["holds"] for bar in found["bars"])
+    for groups in found["kinds"].values():
+        assert sum(group["n"] for group in groups.values()) == len(cases)
+        mean = sum(group["n"] * group["ffg"] for group in groups.values()) / len(cases)
+        assert mean == pytest.approx(means["ffg"], abs=1e-3)
+
+
+SEEDED = {"ffg": 1.5528, "mlg-regret-tree": 0.535, "oracle": 0.0}
+"""Mean regret of the part, percent."""
+
+
+@pytest.mark.long
+def test_declining_more_easily_never_loses_against_maxn_more_often(campaign: Campaign) -> None:
+    easy, usual = bench.caution([campaign], [(0.98, 3.0), (0.6, 1e6)])
+    assert easy["declined"] >= usual["declined"]
+    assert easy["losses_beyond_half_pct"] <= usual["losses_beyond_half_pct"]
+
+
+@pytest.mark.long
+def test_counts_beat_shapes_and_more_workloads_lose_less(campaign: Campaign) -> None:
+    found = {entry["features"]: entry["mean_regret_pct"] for entry in bench.ablation(campaign)}
+    assert found["all"] < found["shape instead of counts"]
+    few, many = bench.learning_curve(campaign, sizes=(3, 30), draws=2)
+    assert many["mean_regret_pct"] < few["mean_regret_pct"]
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    return json.loads((ROOT / bench.RESULT).read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_what_was_saved(document: dict) -> None:
+    page = (ROOT / bench.PAGE).read_text(encoding="utf-8")
+    for name, table in bench.tables(document).items():
+        assert f"<!-- {name}:begin -->\n{table}\n<!-- {name}:end -->" in page
+    assert document["model_digest"] == bench.digest(), "run `wattune bench diverse --write`"
+    assert document["n_workloads"] == len(diverse())
