@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import IntegrityError
 from wattune.core.features import FEATURES, Features, FeatureValue
 from wattune.core.measurement import PROVENANCES
@@ -195,6 +196,19 @@ class Governor:
             assumed=assumed,
             saving_interval_pct=leaf.saving_interval_pct,
         )
+
+    def expected_curve(self, given: Mapping[str, FeatureValue]) -> EnergyCurve | None:
+        """What the workload's leaf expects at every setting: mean energy and time relative to the baseline.
+
+        Settings nobody measured are left out, times that are unknown are None; None where nothing is left.
+        """
+        leaf, _ = self.tree.walk(self.complete(given)[0])
+        points: dict[Setting, Point] = {
+            setting: Point(energy, time)
+            for setting, energy, time in zip(self.settings, leaf.rel_energy, leaf.rel_time, strict=True)
+            if energy is not None
+        }
+        return EnergyCurve(points) if points else None
 
     def _reason_to_abstain(self, full: Features, leaf: Leaf) -> str:
         """Why MAXN is better left untouched; empty where the leaf's setting may be taken."""

@@ -118,15 +118,9 @@ def _chosen(
 
 
 def prior_of(governor: Governor, workload: SweepWorkload) -> EnergyCurve | None:
-    """The curve that a governor expects of a workload: its leaf's, at the clocks the leaf knows; None for fewer than two."""
-    features, _ = governor.complete(workload.features(REFERENCE_MHZ))
-    leaf, _ = governor.tree.walk(features)
-    points: dict[Setting, Point] = {
-        setting: Point(energy)
-        for setting, energy in zip(governor.settings, leaf.rel_energy, strict=True)
-        if energy is not None and not isinstance(setting, str)
-    }
-    return EnergyCurve(points) if len(points) > 1 else None
+    """The curve that a governor expects of a workload; None where its leaf knows fewer than two clocks."""
+    expected = governor.expected_curve(workload.features(REFERENCE_MHZ))
+    return expected if expected is not None and len(expected.clocks) > 1 else None
 
 
 def probe_recorded(
