@@ -141,11 +141,10 @@ def test_it_starts_at_the_priors_clock_and_stops_where_nothing_is_left_to_gain()
     assert result.probes[0] == truth.best_clock
     assert result.prior_kept
     assert truth.regret_pct(result.chosen) < 1.0
-    run = Probe(ORIN, reader(truth), prior=truth, run_steps=300, unit_steps=300).run()
-    assert run.stopped_early
-    assert "costs" in run.why
-    assert len(run.probes) == 2 == run.steps
-    assert run.energy_j <= 0.01 * truth.energy_j(run.chosen)
+    short = Probe(ORIN, reader(truth), run_steps=3, unit_steps=3).run()
+    assert len(short.probes) == 2
+    assert short.stopped_early
+    assert "costs" in short.why
 
 
 @pytest.mark.parametrize("steps", [3, 20, 199])

@@ -346,7 +346,11 @@ class Probe:
 
     def _goes_unmeasured(self) -> bool:
         """A prior answers the objective, and two probes of one step would be more than :data:`RUN_SHARE` of the run."""
-        if not self._family or self.prior is None or self.steps_all >= min(2, len(self._table), self.max_probes):
+        if (
+            not self._family
+            or self.prior is None
+            or self.steps_all >= min(2, len(self._table), self.max_probes)
+        ):
             return False
         timeless = any(point.time_s is None for point in self.prior.points.values())
         relative = self.objective.limited in (None, "max_slowdown_pct")  # a prior has no level of its own
@@ -530,7 +534,9 @@ class Probe:
             noise_rel=belief.noise_rel,
             steps=self.steps_each * len(self._probed),
             energy_j=spent,
-            extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j if self._points else 0.0,
+            extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j
+            if self._points
+            else 0.0,
             stopped_early=early,
             why=why,
             prior_kept=belief.prior_share >= 0.5,

@@ -17,9 +17,7 @@ from wattune.learning.loocv import SearchResult, SearchSpace
 from wattune.learning.regretsearch import RegretSearch, RegretSpace
 from wattune.learning.table import FeatureTable, WorkloadRows
 
-RULE = (
-    "least leave-one-out regret among the interpretable policies; of those within one standard error of it, the tree of fewest leaves"
-)
+RULE = "least leave-one-out regret among the interpretable policies; of those within one standard error of it, the tree of fewest leaves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,9 @@ def choose_champion(contenders: Sequence[Contender]) -> Choice:
     known = [(c.loo_regret_pct, c) for c in contenders if c.loo_regret_pct is not None]
     if not known:
         least = min(contenders, key=lambda c: (c.leaves, c.depth))
-        reason = f"{least.policy} has the fewest leaves ({least.leaves}); no loss is known from a single workload"
+        reason = (
+            f"{least.policy} has the fewest leaves ({least.leaves}); no loss is known from a single workload"
+        )
         return Choice(least.policy, None, reason, tuple(contenders))
     loss, best = min(known, key=lambda pair: pair[0])
     bar = loss + (best.standard_error_pct or 0.0)
