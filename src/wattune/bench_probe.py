@@ -33,7 +33,7 @@ BARS = {
     "virtual": {"mean": 0.5, "p95": 2.0, "probed_energy_max": 1.0},
     "untrained": {"mean": 0.5, "p95": 2.0, "own_energy_mean": 1.0},
 }
-"""Percent of regret, and of one epoch's energy: all that the probes take, or what they take beyond the same steps at the chosen clock."""
+"""Percent of regret, and of one epoch's energy: all that probes take, or what they take beyond the same steps at the chosen clock."""
 
 _FINE_TUNING_BASELINES = ("setting=MAXN (mode 0), nvhost_podgov governor", "setting=MAXN (mode 0), governor")
 SOURCES: dict[str, tuple[str, str, dict[str, Sequence[str]]]] = {

@@ -69,7 +69,7 @@ FAMILY_SIZE = 300
 """Curves made of a prior."""
 
 FAMILY_REL = 0.02
-"""Standard deviation of a family's tilt and bend: relative change of energy, and of time, per e-fold and squared e-fold of the clock."""
+"""Standard deviation of a family's tilt and bend: relative change of energy or time per e-fold of the clock, and per its square."""
 
 FAMILY_SHARE = 0.5
 """What the family weighs before anything is measured; the library weighs the rest."""

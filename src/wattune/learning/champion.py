@@ -17,7 +17,10 @@ from wattune.learning.loocv import SearchResult, SearchSpace
 from wattune.learning.regretsearch import RegretSearch, RegretSpace
 from wattune.learning.table import FeatureTable, WorkloadRows
 
-RULE = "least leave-one-out regret among the interpretable policies; of those within one standard error of it, the tree of fewest leaves"
+RULE = (
+    "least leave-one-out regret among the interpretable policies; "
+    "of those within one standard error of it, the tree of fewest leaves"
+)
 
 
 @dataclass(frozen=True, slots=True)
