@@ -149,7 +149,7 @@ class TestReplay:
     @pytest.mark.parametrize(
         ("policy", "says"),
         [
-            ("curve", "does not exist yet"),
+            ("curve", "learns from features"),
             ("fastest", "no policy"),
             ("mlg", "--governor"),
             ("mlg-regret", "--governor"),
