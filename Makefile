@@ -65,7 +65,7 @@ bench: $(VENV)/.pipeline ## time a clean pipeline, a second one and a changed wo
 	wattune bench pipeline
 
 clean: ## remove what the pipeline made (not the sweeps: data/profiles stays)
-	rm -rf reports models/governor.json models/model_card.md data/features mlflow.db mlflow.db-* mlartifacts build
+	rm -rf reports models/governor*.json models/model_card.md data/features mlflow.db mlflow.db-* mlartifacts build
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12

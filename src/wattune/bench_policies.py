@@ -9,7 +9,7 @@ from typing import Any
 from wattune.config import PARAMS, load_params
 from wattune.core.governor import Governor, canonical_json
 from wattune.core.stats import percentile
-from wattune.learning.export import train_governor, train_regret_governor
+from wattune.learning.champion import train_champion
 from wattune.learning.judge import judge, summarise
 from wattune.learning.table import WorkloadRows, load_features
 from wattune.stages.train import FEATURES, regret_report, regret_space, search_space
@@ -51,10 +51,17 @@ def run(root: Path = Path()) -> dict[str, Any]:
     config, table = load_params(root / PARAMS), load_features(root / FEATURES)
     conf, space = config.evaluate, regret_space(config.train)
     objective, labels = config.objective.name, search_space(config.train)
-    shipped = train_governor(table, table.training, labels, objective=objective)
-    regret = train_regret_governor(table, table.training, space, objective=objective)
+    trained = train_champion(table, table.training, labels, space, objective=objective)
+    regret = trained.regret
     judgement = judge(
-        table, shipped.governor, labels, published_util=conf.published_util, regret=(regret.governor, space)
+        table,
+        trained.labels.governor,
+        labels,
+        published_util=conf.published_util,
+        regret=(regret.governor, space),
+        ships=trained.choice.champion,
+        curve=config.train.features,
+        probe=True,
     )
     metrics = summarise(judgement, resamples=conf.bootstrap_resamples, seed=conf.bootstrap_seed)
     meta, own = metrics["_meta"], metrics["mlg-regret"]["all"]
@@ -85,6 +92,7 @@ def run(root: Path = Path()) -> dict[str, Any]:
         "noise_floor_pct": meta["noise_floor_pct"],
         "policies": {name: metrics[name]["all"] for name in judgement.policies},
         "pairs": meta["pairs"],
+        "champion": {"policy": trained.choice.champion, "reason": trained.choice.reason},
         "mlg_regret": {
             "declined": sum(d.abstained for d in decisions),
             "outside_range": sum(not d.in_range for d in decisions),
@@ -121,6 +129,7 @@ def text(document: dict[str, Any]) -> str:
             f"{pair['policy']:<15}against {pair['against']:<15}{_number(pair['regret_difference_points'])}"
             f" [{low:.2f}, {high:.2f}]  {pair['verdict']}"
         )
+    lines += ["", f"ships: {document['champion']['policy']} ({document['champion']['reason']})"]
     own = document["mlg_regret"]
     lines += [
         "",

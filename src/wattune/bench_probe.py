@@ -1,7 +1,9 @@
 """`wattune bench probe`: what three measured clocks find, on others' recorded sweeps and on the virtual board's held-out workloads.
 
 Every figure is given once more with the starting clocks moved, so that a lucky pair would show. Noise is drawn for energy
-and time apart.
+and time apart. The held-out workloads are probed three times over: `virtual` as the pipeline's probe does it, with the shipped tree's
+leaf as prior and the noise that the training workloads' repeats show; `untrained` as on a board nobody trained for, by a reader that
+knows the error of its readings; `untrained_unknown_noise` by one that does not.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ VIRTUAL_NOISE, VIRTUAL_SEEDS = 0.02, 20
 BARS = {
     "training": {"mean": 0.15, "max": 0.6, "noisy_mean": 0.4},
     "inference": {"mean": 0.6, "max": 2.0},
-    "virtual": {"mean": 0.5, "p95": 2.0, "own_energy_pct": 1.0},
+    "virtual": {"mean": 0.5, "p95": 2.0, "probed_energy_max": 1.0},
+    "untrained": {"mean": 0.5, "p95": 2.0, "own_energy_mean": 1.0},
 }
-"""Percent of regret, and of one epoch's energy."""
+"""Percent of regret, and of one epoch's energy: all that probes take, or what they take beyond the same steps at the chosen clock."""
 
 _FINE_TUNING_BASELINES = ("setting=MAXN (mode 0), nvhost_podgov governor", "setting=MAXN (mode 0), governor")
 SOURCES: dict[str, tuple[str, str, dict[str, Sequence[str]]]] = {
@@ -66,7 +69,7 @@ SOURCES: dict[str, tuple[str, str, dict[str, Sequence[str]]]] = {
 
 def probe_curve(
     curve: EnergyCurve, *, noise_rel: float = 0.0, seed: str = "", starts: tuple[float, float] = STARTS,
-    unit_steps: int | None = None,
+    unit_steps: int | None = None, prior: EnergyCurve | None = None, known_noise_rel: float | None = None,
 ) -> ProbeResult:  # fmt: skip
     """Probe a known curve, each reading of energy and of time multiplied by noise of its own.
 
@@ -76,6 +79,8 @@ def probe_curve(
         seed: same seed, same noise.
         starts: where the first two clocks lie.
         unit_steps: training steps of one unit of the curve's work, which is then the whole run.
+        prior: the curve expected beforehand.
+        known_noise_rel: the noise that the probe is told.
     """
     rng = random.Random(seed)
 
@@ -86,7 +91,15 @@ def probe_curve(
         point = curve.points[mhz]
         return point.energy_j * noisy(), None if point.time_s is None else point.time_s * noisy()
 
-    return Probe(curve.clocks, measure, starts=starts, unit_steps=unit_steps, run_steps=unit_steps).run()
+    return Probe(
+        curve.clocks,
+        measure,
+        prior=prior,
+        noise_rel=known_noise_rel,
+        starts=starts,
+        unit_steps=unit_steps,
+        run_steps=unit_steps,
+    ).run()
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
@@ -194,18 +207,69 @@ def held_out_curves() -> dict[str, tuple[EnergyCurve, int]]:
     return curves
 
 
-def virtual(curves: Mapping[str, tuple[EnergyCurve, int]], *, seeds: int = VIRTUAL_SEEDS) -> dict[str, Any]:
+def expected_curves(root: Path) -> tuple[dict[str, EnergyCurve], float, str] | None:
+    """What the tree that ships expects of every held-out workload, and the noise its training workloads show.
+
+    Args:
+        root: a repository whose pipeline has made the feature table.
+
+    Returns:
+        Workload -> curve, the relative noise of one reading and the tree's policy; None where there is no table.
+    """
+    from wattune.config import PARAMS, load_params
+    from wattune.learning.champion import train_champion
+    from wattune.learning.table import load_features, repeat_noise_rel
+    from wattune.stages.train import FEATURES, regret_space, search_space
+
+    if not (root / FEATURES).is_file() or not (root / PARAMS).is_file():
+        return None
+    train, table = load_params(root / PARAMS).train, load_features(root / FEATURES)
+    trained = train_champion(table, table.training, search_space(train), regret_space(train))
+    noise_rel = repeat_noise_rel(table.training)
+    curves = {row.id: trained.governor.expected_curve(row.features) for row in table.held_out}
+    known = {name: curve for name, curve in curves.items() if curve is not None}
+    return None if noise_rel is None or not known else (known, noise_rel, trained.choice.champion)
+
+
+def virtual(
+    curves: Mapping[str, tuple[EnergyCurve, int]],
+    *,
+    seeds: int = VIRTUAL_SEEDS,
+    priors: Mapping[str, EnergyCurve] | None = None,
+    known_noise_rel: float | None = None,
+    move_starts: bool = False,
+) -> dict[str, Any]:
     """The probe on known curves under noise, with what it spends of one epoch, which is the whole run.
 
     `own_energy_pct` is what the probes' steps cost more than the same steps at the chosen clock: they are steps of the training, and
     none is repeated. `probed_energy_pct` is all the energy spent while probing.
+
+    Args:
+        curves: workload -> truth and training steps of an epoch.
+        seeds: draws of noise per workload.
+        priors: workload -> the curve expected beforehand; None: nobody expects anything.
+        known_noise_rel: what the probe is told of the noise.
+        move_starts: also give the regret with the starting clocks moved.
     """
     regrets, savings, own, probed, probes = [], [], [], [], []
     by_task: dict[str, list[float]] = {}
+
+    def probe(name: str, seed: int, starts: tuple[float, float] = STARTS) -> ProbeResult:
+        curve, steps = curves[name]
+        return probe_curve(
+            curve,
+            noise_rel=VIRTUAL_NOISE,
+            seed=f"{seed}|{name}",
+            starts=starts,
+            unit_steps=steps,
+            prior=None if priors is None else priors[name],
+            known_noise_rel=known_noise_rel,
+        )
+
     for name, (curve, steps) in curves.items():
         for seed in range(seeds):
-            result = probe_curve(curve, noise_rel=VIRTUAL_NOISE, seed=f"{seed}|{name}", unit_steps=steps)
-            per_probe = result.steps / len(result.probes) / steps
+            result = probe(name, seed)
+            per_probe = result.steps / max(1, len(result.probes)) / steps
             spent = per_probe * sum(curve.energy_j(mhz) for mhz in result.probes)
             chosen = curve.energy_j(result.chosen)
             regrets.append(curve.regret_pct(result.chosen))
@@ -216,29 +280,28 @@ def virtual(curves: Mapping[str, tuple[EnergyCurve, int]], *, seeds: int = VIRTU
             own.append(100.0 * (spent / chosen - result.steps / steps))
             probes.append(len(result.probes))
             by_task.setdefault(name.rsplit("-", 1)[-1], []).append(own[-1])
-
-    def moved(starts: tuple[float, float]) -> list[float]:
-        return [
-            curve.regret_pct(
-                probe_curve(
-                    curve, noise_rel=VIRTUAL_NOISE, seed=f"0|{name}", starts=starts, unit_steps=steps
-                ).chosen
-            )
-            for name, (curve, steps) in curves.items()
-        ]
-
-    return {
+    document: dict[str, Any] = {
         "n": len(curves),
         "noise_rel": VIRTUAL_NOISE,
+        "known_noise_rel": known_noise_rel,
         "seeds": seeds,
         "regret_pct": summary(regrets),
         "worst_saving_pct": round(min(savings), 3),
-        "starts_moved_regret_pct": _moved(moved),
         "mean_probes": round(mean(probes), 2),
         "own_energy_pct": summary(own),
         "own_energy_pct_by_task": {task: summary(values) for task, values in by_task.items()},
         "probed_energy_pct": summary(probed),
     }
+    if priors is not None:  # the first clock is the prior's then; the starting places do not decide
+        unprobed = [c.regret_pct(priors[name].best_clock) for name, (c, _) in curves.items()]
+        return {**document, "prior_alone_regret_pct": summary(unprobed)}
+    if not move_starts:
+        return document
+
+    def moved(starts: tuple[float, float]) -> list[float]:
+        return [curve.regret_pct(probe(name, 0, starts).chosen) for name, (curve, _) in curves.items()]
+
+    return {**document, "starts_moved_regret_pct": _moved(moved)}
 
 
 def latency_ms(curves: Iterable[EnergyCurve]) -> dict[str, float]:
@@ -263,26 +326,41 @@ def _within(document: Mapping[str, Any]) -> dict[str, bool]:
         held[f"{kind}_max"] = found["regret_pct"]["max"] <= bars["max"]
         if "noisy_mean" in bars:
             held[f"{kind}_noisy_mean"] = found["noisy_regret_pct"]["mean"] <= bars["noisy_mean"]
-    found, bars = document["virtual"], BARS["virtual"]
-    held["virtual_mean"] = found["regret_pct"]["mean"] <= bars["mean"]
-    held["virtual_p95"] = found["regret_pct"]["p95"] <= bars["p95"]
-    held["virtual_own_energy_mean"] = found["own_energy_pct"]["mean"] <= bars["own_energy_pct"]
+    for kind in ("virtual", "untrained"):
+        found = document[kind]
+        if isinstance(found, str):
+            continue
+        bars = BARS[kind]
+        held[f"{kind}_mean"] = found["regret_pct"]["mean"] <= bars["mean"]
+        held[f"{kind}_p95"] = found["regret_pct"]["p95"] <= bars["p95"]
+        for name in ("probed_energy", "own_energy"):
+            for of in ("mean", "max"):
+                if f"{name}_{of}" in bars:
+                    held[f"{kind}_{name}_{of}"] = found[f"{name}_pct"][of] <= bars[f"{name}_{of}"]
     return held
 
 
-def run(folder: Path | None) -> dict[str, Any]:
+def run(folder: Path | None, root: Path = Path()) -> dict[str, Any]:
     """The whole benchmark.
 
     Args:
         folder: others' measurements, from ``WATTUNE_DATA``; None where there are none.
+        root: the repository whose feature table the prior's tree learns from.
     """
-    curves = held_out_curves()
+    curves, expected = held_out_curves(), expected_curves(root)
+    if expected is None or set(expected[0]) != set(curves):
+        informed: dict[str, Any] | str = ABSENT
+    else:
+        priors, noise_rel, policy = expected
+        informed = {"prior": policy, **virtual(curves, priors=priors, known_noise_rel=noise_rel)}
     document: dict[str, Any] = {
         "max_probes": MAX_PROBES,
         "max_steps": MAX_STEPS,
         "starts": list(STARTS),
         "recorded": recorded(folder),
-        "virtual": virtual(curves),
+        "virtual": informed,
+        "untrained": virtual(curves, known_noise_rel=VIRTUAL_NOISE, move_starts=True),
+        "untrained_unknown_noise": virtual(curves),
         "latency_ms": latency_ms([curve for curve, _ in curves.values()]),
         "bars": BARS,
     }

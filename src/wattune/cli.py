@@ -10,6 +10,7 @@ import argparse
 import errno
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -41,13 +42,27 @@ def _clock(setting: Setting) -> str:
 # --- choose and explain ---------------------------------------------------------------------------------------------
 
 
-def _add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool = True) -> None:
     _add_feature_arguments(parser)
     parser.add_argument(
         "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
     )
-    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    if not objective:
+        return
+    _add_objective_argument(parser)
+    parser.add_argument(
+        "--maxn-time-s",
+        type=float,
+        metavar="T",
+        help="what the work takes at MAXN, for limits in seconds and watts",
+    )
+    parser.add_argument(
+        "--maxn-energy-j",
+        type=float,
+        metavar="E",
+        help="its energy at MAXN, for limits in watts and a battery",
+    )
 
 
 def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +79,16 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="file of feature values, JSON or `name: value` lines; flags override it",
+    )
+
+
+def _add_objective_argument(parser: argparse.ArgumentParser, default: str | None = "energy") -> None:
+    parser.add_argument(
+        "--objective",
+        default=default,
+        metavar="NAME[:LIMIT=VALUE]",
+        help="what is minimised: energy (default), edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600,"
+        " time:max_power_w=20, battery:battery_wh=50",
     )
 
 
@@ -135,10 +160,25 @@ def _count(text: str) -> int:
     return value
 
 
+def _unit(args: argparse.Namespace) -> Any:
+    """What one unit of the work takes at MAXN, as far as it was said."""
+    from wattune.core.curve import Point
+
+    for flag, value in (("--maxn-time-s", args.maxn_time_s), ("--maxn-energy-j", args.maxn_energy_j)):
+        if value is not None and not (_is_number(value) and value > 0):
+            raise InputError(f"{flag} is {value:g}.", "A number above 0 was expected.")
+    if args.maxn_time_s is None and args.maxn_energy_j is None:
+        return None
+    return Point(math.nan if args.maxn_energy_j is None else args.maxn_energy_j, args.maxn_time_s)
+
+
 def _choose(args: argparse.Namespace) -> int:
+    from wattune.core.objectives import parse_objective
+
+    objective, unit = parse_objective(args.objective), _unit(args)
     governor = _load_governor(args.governor)
     given, from_catalogue = _given_features(args)
-    decision = governor.decide(given)
+    decision = governor.decide_for(given, objective, unit)
     asked = {feature.name for feature in governor.features}
     assumed = {name: value for name, value in from_catalogue.items() if name in asked} | decision.assumed
     if args.json:
@@ -153,6 +193,10 @@ def _choose(args: argparse.Namespace) -> int:
                 "abstained": decision.abstained,
                 "reason": decision.reason,
                 "saving_interval_pct": decision.saving_interval_pct,
+                "objective": objective.text,
+                "feasible": decision.feasible,
+                "limit_reason": decision.limit_reason,
+                "epochs": decision.epochs,
                 "assumed": assumed,
                 "governor": governor.digest,
                 "provenance": governor.provenance,
@@ -164,8 +208,17 @@ def _choose(args: argparse.Namespace) -> int:
         return _explain(governor, decision, given, assumed)
     _out(f"{_clock(decision.setting)}  ({decision.rule})")
     _out(_expectation(governor, decision))
+    _say_limit(decision)
     _say_caveats(governor, decision, assumed)
     return 0
+
+
+def _say_limit(decision: Any) -> None:
+    """What a decision of a governor, or an answer of an objective, says of its limit."""
+    if not decision.feasible:
+        _out(f"The limit cannot be kept: {getattr(decision, 'limit_reason', decision.reason)}")
+    if decision.epochs is not None:
+        _out(f"The battery holds {decision.epochs:.4g} units of this work.")
 
 
 def _expectation(governor: Any, decision: Any) -> str:
@@ -226,17 +279,87 @@ def _explain(governor: Any, decision: Any, given: dict[str, Any], assumed: dict[
         _out(f"If {flip.feature} (now {now}) {verb} {to}: {_clock(flip.setting)}.")
     if path and not others:
         _out("No change of a single feature changes the answer.")
+    _say_limit(decision)
     _say_caveats(governor, decision, assumed)
+    return 0
+
+
+# --- pareto ---------------------------------------------------------------------------------------------------------
+
+
+def _pareto(args: argparse.Namespace) -> int:
+    from wattune import pareto
+
+    if args.sweep is not None:
+        if args.virtual:
+            raise InputError("--sweep and --virtual were given.", "One of them was expected.")
+        pareto.write(pareto.recorded_fronts(args.sweep), args.json)
+        return 0
+    if args.virtual:
+        from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
+        from wattune.core.curve import Point
+
+        if args.model is None or args.task is None:
+            raise InputError(
+                "The virtual board needs a model and a task.", "--model and --task were expected."
+            )
+        workload = _catalogue_workload(args)
+        board = VirtualBoard(DEFAULT_CONSTANTS)
+        points = {row["mhz"]: Point(row["energy_j"], row["time_s"]) for row in board.predict(workload)}
+        front = pareto.front_of(
+            points,
+            workload=workload.id,
+            board=board.info.id,
+            source="virtual board, per step",
+            provenance="simulated",
+            unit=pareto.PER_STEP,
+        )
+    else:
+        governor = _load_governor(args.governor)
+        given, _ = _given_features(args)
+        expected = governor.expected_curve(given)
+        front = pareto.front_of(
+            {} if expected is None else expected.points,
+            workload="-".join(name.lower() for name in (args.model, args.task) if name) or "workload",
+            board=governor.board,
+            source=f"leaf of governor {governor.digest[:12]}",
+            provenance=governor.provenance,
+            unit=pareto.RELATIVE,
+        )
+    pareto.write([front], args.json)
     return 0
 
 
 # --- predict, opcost ------------------------------------------------------------------------------------------------
 
 
+def _catalogue_workload(args: argparse.Namespace) -> Any:
+    """The workload of the catalogue that the arguments describe."""
+    from wattune.workloads.build import build_workload
+    from wattune.workloads.catalogue import find_model
+
+    model = find_model(args.model)
+    return build_workload(
+        model.id,
+        args.task,
+        batch_size=model.batch_size if args.batch_size is None else args.batch_size,
+        precision=args.precision or model.precision,
+        max_length=getattr(args, "max_length", 256),
+    )
+
+
+def _objective_answer(text: str, rows: list[dict[str, Any]], steps: int) -> Any:
+    """What an objective asks for, over predictions per step, counted per epoch of `steps` steps."""
+    from wattune.core.curve import Point
+    from wattune.core.objectives import choose, parse_objective
+
+    points = {row["mhz"]: Point(row["energy_j"] * steps, row["time_s"] * steps) for row in rows}
+    return choose(points, parse_objective(text))
+
+
 def _predict(args: argparse.Namespace) -> int:
     from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
-    from wattune.workloads.build import build_from_config, build_workload
-    from wattune.workloads.catalogue import find_model
+    from wattune.workloads.build import build_from_config
 
     if args.config is not None:
         workload = build_from_config(
@@ -247,18 +370,15 @@ def _predict(args: argparse.Namespace) -> int:
             max_length=args.max_length,
         )
     else:
-        model = find_model(args.model)
-        workload = build_workload(
-            model.id,
-            args.task,
-            batch_size=model.batch_size if args.batch_size is None else args.batch_size,
-            precision=args.precision or model.precision,
-            max_length=args.max_length,
-        )
+        workload = _catalogue_workload(args)
     board = VirtualBoard(args.constants or DEFAULT_CONSTANTS)
     rows = board.predict(workload)
+    answer = None
+    if args.objective is not None:
+        answer = _objective_answer(args.objective, rows, workload.steps_per_epoch)
     if args.json:
-        _out_json(rows)
+        said = None if answer is None else {"objective": args.objective, **answer.document()}
+        _out_json(rows if said is None else {"settings": rows, "answer": said})
         return 0
     how = "SIMULATED" if board.info.calibrated else "SIMULATED, board UNCALIBRATED"
     _out(
@@ -267,6 +387,13 @@ def _predict(args: argparse.Namespace) -> int:
     _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
     for row in rows:
         _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
+    if answer is not None:
+        _out(
+            f"{args.objective}: {_clock(answer.setting)}, {answer.saving_pct:.1f} % less energy and"
+            f" {answer.slowdown_pct:+.1f} % time against {setting_label(answer.baseline)}"
+            f" ({answer.energy_j:.4g} J and {answer.time_s:.4g} s per epoch)."
+        )
+        _say_limit(answer)
     return 0
 
 
@@ -482,6 +609,7 @@ def build_parser() -> argparse.ArgumentParser:
         "choose", _choose, "the clock for a workload, the rule that fired, expected saving and slowdown"
     )
     _add_workload_arguments(choose)
+    _add_pareto(command("pareto", _pareto, "the settings that no other beats in both energy and time"))
     explain = command("explain", _choose, "the tree and the path taken for a workload, in plain words")
     _add_workload_arguments(explain)
 
@@ -528,6 +656,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     predict.add_argument("--max-length", type=_count, default=256, help="default: %(default)s tokens")
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
+    _add_objective_argument(predict, default=None)
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
     validate = command("validate", _validate, "the virtual boards against published measurements")
@@ -604,6 +733,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
+
+
+def _add_pareto(parser: argparse.ArgumentParser) -> None:
+    from wattune import pareto
+
+    _add_workload_arguments(parser, objective=False)
+    pareto.add_arguments(parser)
 
 
 def _has_working_directory() -> bool:

@@ -18,6 +18,7 @@ PARAMS = Path("params.yaml")
 PARTS = ("train", "held_out")
 PRECISIONS = ("fp32", "fp16", "bf16")
 METHODS = ("full", "lora", "bitfit")
+CHAMPION = "champion"
 GATE_MODES = ("off", "dry_run", "enforce")
 OBJECTIVES = ("energy",)
 BOARDS = ("virtual", "recorded", "jetson")
@@ -356,21 +357,29 @@ class GateConf:
     Attributes:
         mode: ``enforce`` (all rules must hold before a champion changes), ``dry_run`` (rules are judged and recorded,
             nothing is promoted) or ``off`` (nothing is judged, nothing is promoted).
-        policy: the policy judged.
+        policy: the policy judged: ``champion``, whichever ships, or its name, where another one may not.
         min_mean_saving_pct: bar for the mean saving against MAXN.
         min_worst_saving_pct: floor for the worst workload's saving.
+        max_mean_regret_pct: ceiling for the mean regret.
+        max_p95_regret_pct: ceiling for the regret's 95th percentile.
         max_depth: deepest tree a reader can follow.
     """
 
     mode: str = "enforce"
-    policy: str = "mlg"
+    policy: str = CHAMPION
     min_mean_saving_pct: float = 10.0
     min_worst_saving_pct: float = -0.5
+    max_mean_regret_pct: float = 0.5
+    max_p95_regret_pct: float = 2.0
     max_depth: int = 4
 
     def __post_init__(self) -> None:
         """Check values."""
         _one_of("gate", "mode", self.mode, GATE_MODES)
+        _one_of("gate", "policy", self.policy, (CHAMPION, "mlg", "mlg-regret"))
+        _positive(
+            "gate", max_mean_regret_pct=self.max_mean_regret_pct, max_p95_regret_pct=self.max_p95_regret_pct
+        )
 
 
 @dataclass

@@ -88,6 +88,48 @@ def gate_text(decision: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def champion_text(champion: dict[str, Any], curve: dict[str, Any]) -> str:
+    """The contenders, which of them ships, and what the reference loses."""
+    lines = [
+        "| policy | leave-one-out regret % | standard error | leaves | depth |",
+        "|---|---|---|---|---|",
+    ]
+    for c in champion["contenders"]:
+        loss, error = (
+            "unknown" if c[name] is None else f"{c[name]:.3f}"
+            for name in ("loo_regret_pct", "standard_error_pct")
+        )
+        lines.append(f"| {c['policy']} | {loss} | {error} | {c['leaves']} | {c['depth']} |")
+    reference = "unknown" if curve["loo_regret_pct"] is None else f"{curve['loo_regret_pct']:.3f} %"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Ships: **{champion['champion']}**, for {champion['reason']}.",
+            f"For reference, leave-one-out regret of `curve`: {reference} (its law misses the training curves by"
+            f" {curve['mean_misfit_pct']:.2f} % on average, root mean square).",
+        ]
+    )
+
+
+def pairs_text(
+    metrics: dict[str, Any], policies: tuple[str, ...] = ("mlg", "mlg-regret", "curve", "probe")
+) -> str:
+    """Every learned or measuring policy against each earlier one, on the held-out workloads."""
+    lines = [
+        "| policy | against | difference of mean regret, points | 95 % interval | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    for pair in metrics["_meta"]["pairs"]:
+        if pair["policy"] in policies and pair["against"] not in ("maxn", "oracle"):
+            low, high = pair["ci95"]
+            lines.append(
+                f"| {pair['policy']} | {pair['against']} | {pair['regret_difference_points']:+.2f} | {low:+.2f} to {high:+.2f}"
+                f" | {pair['verdict']} |"
+            )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Refresh the pages and docs/figures, or with ``--check`` say which page differs from the reports."""
     parser = argparse.ArgumentParser(prog="python -m wattune.readme", description=__doc__)
@@ -103,6 +145,8 @@ def main() -> None:
         )
     governor = parse_governor(read_text(Path("models/governor.json"), "The governor", REPRO))
     decision = read_json(Path("reports/gate/decision.json"), "The gate's decision", REPRO)
+    champion = read_json(Path("reports/train/champion.json"), "The champion", REPRO)
+    curve = read_json(Path("reports/train/curve.json"), "The report on `curve`", REPRO)
     validation = read_json(Path("reports/validate/validation.json"), "The validation", REPRO)
     pages = {
         Path("README.md"): {
@@ -112,6 +156,10 @@ def main() -> None:
             "dag": dag_mermaid(),
         },
         Path("docs/validation.md"): validation_parts(validation),
+        Path("docs/governors.md"): {
+            "champion": champion_text(champion, curve),
+            "pairs": pairs_text(metrics),
+        },
     }
     for page, parts in pages.items():
         old = read_text(page, "The page")
@@ -129,7 +177,9 @@ def main() -> None:
         if not figure.is_file():
             raise InputError(f"{figure} does not exist.", hint=REPRO)
         write_bytes(Path("docs/figures") / target, figure.read_bytes())
-    logging.getLogger(__name__).info("README.md, docs/validation.md and docs/figures are up to date.")
+    logging.getLogger(__name__).info(
+        "README.md, docs/validation.md, docs/governors.md and docs/figures are up to date."
+    )
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def test_every_output_is_there_and_says_simulated(clone: Path) -> None:
     assert metrics["_meta"]["n_training"] == 27
     assert metrics["maxn"]["all"]["mean_saving_pct"] == 0
     assert metrics["oracle"]["all"]["mean_regret_pct"] == 0
-    for policy in ("ffg", "published", "mlg"):
+    for policy in ("ffg", "published", "mlg", "mlg-regret", "curve", "probe"):
         assert metrics[policy]["all"]["n"] == 54
         assert metrics[policy]["all"]["mean_saving_pct"] <= metrics["oracle"]["all"]["mean_saving_pct"]
     assert "simulated" in (clone / "models/model_card.md").read_text().lower()
@@ -158,9 +158,10 @@ def test_pull_and_choose_without_site_packages(clone: Path, tmp_path: Path) -> N
     answer = json.loads(done.stdout)
     assert answer["provenance"] == "simulated"
     assert answer["governor"] == json.loads((clone / "models/governor.json").read_text())["digest"]
+    ships = json.loads((clone / "reports/train/champion.json").read_text())["champion"]
     with (clone / "reports/evaluate/policies.csv").open() as file:
         judged = next(
-            r for r in csv.DictReader(file) if r["policy"] == "mlg" and r["workload"] == "bert-base-mnli"
+            r for r in csv.DictReader(file) if r["policy"] == ships and r["workload"] == "bert-base-mnli"
         )
     if "gpu_util_ref_pct" not in answer["rule"]:
         assert f"{answer['mhz']:g}" == judged["setting"]

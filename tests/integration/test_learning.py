@@ -279,7 +279,16 @@ class TestStages:
             jsonschema.validate(json.loads(before[path]), schema(name.replace("regret", "governor")))
         with (tmp_path / "reports/evaluate/policies.csv").open() as file:
             table = list(csv.DictReader(file))
-        assert {r["policy"] for r in table} == {"maxn", "ffg", "published", "mlg", "mlg-regret", "oracle"}
+        assert {r["policy"] for r in table} == {
+            "maxn",
+            "ffg",
+            "published",
+            "mlg",
+            "mlg-regret",
+            "curve",
+            "probe",
+            "oracle",
+        }
         assert len(table) == 6 * 54
         pictures = {p: p.read_bytes() for p in sorted((tmp_path / "reports/evaluate/figures").glob("*.png"))}
         assert len(pictures) == 12

@@ -149,7 +149,7 @@ class TestReplay:
     @pytest.mark.parametrize(
         ("policy", "says"),
         [
-            ("curve", "does not exist yet"),
+            ("curve", "learns from features"),
             ("fastest", "no policy"),
             ("mlg", "--governor"),
             ("mlg-regret", "--governor"),
@@ -160,6 +160,53 @@ class TestReplay:
     ) -> None:
         assert main(["replay", str(sweep_file(tmp_path, GOOD)), "--policy", policy]) == 2
         assert says in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("policy", "objective", "chosen"),
+        [
+            ("oracle", "energy", 600.0),
+            ("oracle", "edp", 900.0),
+            ("oracle", "energy:max_slowdown_pct=10", 900.0),
+            ("oracle", "energy:deadline_s=22", 900.0),
+            ("oracle", "time:max_power_w=4", 600.0),
+            ("ffg", "energy", 600.0),
+            ("ffg", "energy:max_slowdown_pct=10", 900.0),
+            ("maxn", "edp", "maxn"),
+        ],
+    )
+    def test_objectives(
+        self, policy: str, objective: str, chosen: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Two workloads of one shape, the second ten times the work: what one teaches fits the other."""
+        shape = {"300": (120, 60), "600": (100, 30), "900": (132, 22), "": (160, 20)}
+        lines = [
+            f"orin,{name},{'' if mhz else 'maxn'},{mhz},{e * work},{t * work}"
+            for name, work in (("a", 1), ("b", 10))
+            for mhz, (e, t) in shape.items()
+        ]
+        asked = (str(sweep_file(tmp_path, lines)), "--policy", policy, "--objective", objective)
+        first = self.ask(capsys, *asked)[0]
+        assert first["chosen_mhz"] == chosen
+        assert first["feasible"] is True
+        expected = {"edp": 100 * (3200 / 2904 - 1)}.get(objective, 0.0) if policy == "maxn" else 0.0
+        assert first["regret_pct"] == pytest.approx(expected)
+
+    def test_a_fixed_rule_is_held_against_the_limit(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = ["orin,a,,300,120,60", "orin,a,,900,132,22", "orin,a,maxn,,160,20"]
+        asked = [
+            str(sweep_file(tmp_path, lines)),
+            "--policy",
+            "published",
+            "--objective",
+            "energy:deadline_s=30",
+        ]
+        (only,) = self.ask(capsys, *asked)
+        assert (only["chosen_mhz"], only["feasible"]) == (300.0, False)
+        assert main(["replay", *asked]) == 0
+        assert "300 does not keep deadline_s = 30: it has 60" in capsys.readouterr().out
+        assert main(["replay", *asked[:-1], "time:max_slowdown_pct=3"]) == 2
 
     def test_probe_measures_the_first_repeat_of_at_most_three_clocks(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

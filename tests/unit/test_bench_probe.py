@@ -53,3 +53,18 @@ def test_own_energy_is_what_the_probes_cost_above_the_choice() -> None:
     assert document["own_energy_pct"]["mean"] == pytest.approx(100 * above, abs=1e-3)
     assert document["own_energy_pct_by_task"]["t"] == document["own_energy_pct"]
     assert document["worst_saving_pct"] == pytest.approx(CURVE.saving_pct(result.chosen), abs=1e-3)
+
+
+def test_with_a_prior_a_short_run_spends_nothing_and_a_long_one_little() -> None:
+    bars = bench_probe.BARS["virtual"]
+    prior = EnergyCurve({mhz: CURVE.points[mhz] for mhz in CURVE.clocks})
+    short = bench_probe.virtual({"m-t": (CURVE, 20)}, seeds=2, priors={"m-t": prior}, known_noise_rel=0.02)
+    assert (short["mean_probes"], short["probed_energy_pct"]["max"]) == (0.0, 0.0)
+    assert short["regret_pct"] == short["prior_alone_regret_pct"]
+    long = bench_probe.virtual({"m-t": (CURVE, 500)}, seeds=2, priors={"m-t": prior}, known_noise_rel=0.02)
+    assert long["mean_probes"] >= 2.0
+    assert 0.0 < long["probed_energy_pct"]["max"] <= bars["probed_energy_max"]
+
+
+def test_without_a_feature_table_there_is_no_prior(tmp_path: Path) -> None:
+    assert bench_probe.expected_curves(tmp_path) is None

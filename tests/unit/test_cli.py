@@ -109,6 +109,149 @@ def test_explain_prints_the_tree_and_the_path(governor: Path, capsys: pytest.Cap
     assert "simulated" in out
 
 
+LARGE = (
+    "--model",
+    "bert-base",
+    "--task",
+    "mnli",
+)  # the leaf of 816 MHz: 510 takes 1.8 times as long as MAXN, 816 1.3 times
+
+
+@pytest.mark.parametrize(
+    ("objective", "mhz", "saving", "slowdown"),
+    [
+        ("energy", 816.0, 20.0, 30.0),
+        ("energy:max_slowdown_pct=35", 816.0, 20.0, 30.0),
+        ("energy:max_slowdown_pct=20", "maxn", 0.0, 0.0),
+        ("edp", "maxn", 0.0, 0.0),  # 0.8 x 1.3 = 1.04
+        ("time", "maxn", 0.0, 0.0),
+        ("energy:deadline_s=140", 816.0, 20.0, 30.0),
+        ("energy:deadline_s=110", "maxn", 0.0, 0.0),
+        ("time:max_power_w=6.5", 816.0, 20.0, 30.0),  # 1000 J in 100 s at MAXN; 800 J in 130 s at 816
+        ("battery:battery_wh=1", 816.0, 20.0, 30.0),
+    ],
+)
+@pytest.mark.parametrize("command", ["choose", "explain"])
+def test_every_objective_is_answered_from_the_leaf(
+    governor: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    objective: str,
+    mhz: object,
+    saving: float,
+    slowdown: float,
+) -> None:
+    asked = (command, *LARGE, "--governor", str(governor), "--objective", objective)
+    answer = ask(capsys, *asked, "--maxn-time-s", "100", "--maxn-energy-j", "1000")
+    assert (answer["mhz"], answer["objective"], answer["feasible"]) == (mhz, objective, True)
+    assert answer["expected_saving_pct"] == pytest.approx(saving, abs=1e-9)
+    assert answer["expected_slowdown_pct"] == pytest.approx(slowdown, abs=1e-9)
+    assert answer["epochs"] == (pytest.approx(4.5) if "battery" in objective else None)
+
+
+@pytest.mark.parametrize(
+    ("objective", "nearest", "says"),
+    [("energy:deadline_s=50", "maxn", "deadline_s = 50"), ("time:max_power_w=3", 510.0, "max_power_w = 3")],
+)
+def test_a_limit_nothing_keeps_is_said_with_the_nearest(
+    governor: Path, capsys: pytest.CaptureFixture[str], objective: str, nearest: object, says: str
+) -> None:
+    asked = [
+        *LARGE,
+        "--governor",
+        str(governor),
+        "--objective",
+        objective,
+        "--maxn-time-s",
+        "100",
+        "--maxn-energy-j",
+        "1000",
+    ]
+    answer = ask(capsys, "choose", *asked)
+    assert (answer["mhz"], answer["feasible"]) == (nearest, False)
+    assert says in answer["limit_reason"]
+    assert main(["choose", *asked]) == 0
+    assert "The limit cannot be kept: No setting keeps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--objective", "energy:deadline_s=50"], "Add --maxn-time-s."),
+        (
+            ["--objective", "time:max_power_w=5", "--maxn-time-s", "9"],
+            "Add --maxn-time-s and --maxn-energy-j.",
+        ),
+        (["--objective", "speed"], "There is no objective 'speed'"),
+        (["--maxn-time-s", "-3"], "--maxn-time-s is -3"),
+    ],
+)
+def test_objectives_that_cannot_be_answered(
+    governor: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
+    assert main(["choose", *LARGE, "--governor", str(governor), *more]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_objective_may_be_declined_too(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At 510 MHz the leaf expects 10 points less than at 816: its interval moves down with it, and a loss comes in."""
+    document = json.loads(governor.read_text()) | {"abstain": {"beyond": 1.5}}
+    document["nodes"][2]["saving_interval_pct"] = [5.0, 25.0]
+    document["nodes"][2]["rel_time"] = [1.1, 1.3, 1.0]
+    document["digest"] = document_digest(document)
+    governor.write_text(canonical_json(document))
+    asked = ("choose", *LARGE, "--governor", str(governor))
+    assert ask(capsys, *asked)["mhz"] == 816.0
+    slow = ask(capsys, *asked, "--objective", "energy:max_slowdown_pct=20")
+    assert (slow["mhz"], slow["abstained"]) == ("maxn", True)
+    assert slow["saving_interval_pct"] == pytest.approx([-5.0, 15.0])
+    assert ask(capsys, *asked, "--objective", "time")["mhz"] == "maxn"
+
+
+def test_the_front_of_a_leaf(governor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (front,) = ask(capsys, "pareto", *LARGE, "--governor", str(governor))
+    assert [entry["mhz"] for entry in front["front"]] == ["maxn", 816.0]  # 510 is slower and costs more
+    assert [entry["rel_time"] for entry in front["front"]] == pytest.approx([1.0, 1.3])
+    assert front["front"][1]["saving_pct"] == pytest.approx(20.0)
+    assert front["front"][1]["energy_j"] is None  # a leaf knows shares only
+    assert main(["pareto", *LARGE, "--governor", str(governor)]) == 0
+    assert "+30.0" in capsys.readouterr().out
+
+
+def test_the_front_of_the_virtual_board_and_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    (front,) = ask(capsys, "pareto", *LARGE, "--virtual")
+    rows = ask(capsys, "predict", *LARGE)
+    known = {row["mhz"]: row for row in rows}
+    for entry in front["front"]:
+        assert (entry["energy_j"], entry["time_s"]) == (
+            known[entry["mhz"]]["energy_j"],
+            known[entry["mhz"]]["time_s"],
+        )
+        assert not any(
+            r["energy_j"] < entry["energy_j"] and r["time_s"] <= entry["time_s"]
+            for r in rows
+            if r["mhz"] != entry["mhz"]
+        )
+    document = ask(capsys, "predict", *LARGE, "--objective", "energy:max_slowdown_pct=25")
+    assert document["settings"] == rows
+    answer = document["answer"]
+    allowed = [r for r in rows if r["time_s"] <= 1.25 * known["maxn"]["time_s"]]
+    assert answer["mhz"] == min(allowed, key=lambda r: r["energy_j"])["mhz"]
+    assert answer["slowdown_pct"] <= 25.0
+
+
+def test_the_front_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = tmp_path / "s.csv"
+    sweep.write_text(
+        "board,workload,gpu_mhz,energy_j,time_s,setting\n"
+        "b,w,300,120,60,\nb,w,600,100,30,\nb,w,900,132,22,\nb,w,,160,20,maxn\nb,v,300,1,,\nb,v,600,2,,\n"
+    )
+    (front,) = ask(capsys, "pareto", "--sweep", str(sweep))
+    assert [entry["mhz"] for entry in front["front"]] == ["maxn", 900.0, 600.0]
+    assert main(["pareto", "--sweep", str(sweep), "--virtual"]) == 2
+    assert main(["pareto", "--virtual"]) == 2
+
+
 def _tampered(path: Path, change) -> None:  # type: ignore[no-untyped-def]
     document = json.loads(path.read_text())
     change(document)

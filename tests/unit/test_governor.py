@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -170,3 +171,26 @@ def test_the_schema_describes_the_file() -> None:
     jsonschema.validate(json.loads(TEXT), schema("governor"))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**json.loads(TEXT), "provenance": "guessed"}, schema("governor"))
+
+
+def test_a_decision_takes_microseconds_and_the_largest_tree_is_small() -> None:
+    """Eight leaves, twelve settings, five features, all that a leaf may carry; the bar is 50 us, tenfold here."""
+    settings_ = (*(306.0 + 90.0 * i for i in range(11)), MAXN)
+    names = ("layers", "hidden", "seq_len", "gpu_util_ref_pct")
+    curve = tuple(round(0.71234 + 0.02345 * i, 5) for i in range(12))
+    full = Leaf(306.0, 3, 21.12345, (5.12345, 15.12345), curve, curve, (-5.12345, 25.12345), 3.12345)
+    nodes: list[Split | Leaf] = [Split(names[i % 4], 10.0 + i, None, 2 * i + 1, 2 * i + 2) for i in range(7)]
+    ranges = tuple(FeatureRange(n, "units", "number", 1.23456, 99.98765, (), 12.34567) for n in names)
+    category = FeatureRange("family", "", "category", None, None, ("bert", "deberta-v2", "gpt-neox"), "bert")
+    more = {"settings": settings_, "features": (category, *ranges), "tree": Tree([*nodes, *[full] * 8])}
+    document = governor_document(**{**ARGUMENTS, **more, "abstain_beyond": 1.5})
+    text = canonical_json(document)
+    assert len(text.encode()) <= 8000
+    governor = parse_governor(text)
+    features = {"family": "bert", "layers": 12.0, "hidden": 13.0, "seq_len": 14.0, "gpu_util_ref_pct": 15.0}
+    took = []
+    for _ in range(300):
+        begin = time.perf_counter()
+        governor.decide(features)
+        took.append(time.perf_counter() - begin)
+    assert sorted(took)[150] <= 10 * 50e-6

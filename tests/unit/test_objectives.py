@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
-from wattune.core.objectives import Objective, choose, pareto_front
+from wattune.core.objectives import (
+    Objective,
+    answer_at,
+    choose,
+    cost_of,
+    pareto_front,
+    parse_objective,
+    scaled,
+)
 from wattune.core.settings import MAXN, Setting
 
 # energy, time and so power: 300: 2 W, 600: 3.33 W, 900: 6 W, maxn: 8 W
@@ -134,3 +142,69 @@ def test_the_front_holds_what_nothing_beats(points: dict[Setting, Point]) -> Non
 def test_the_front_of_the_example() -> None:
     assert pareto_front(POINTS) == [MAXN, 900.0, 600.0]
     assert pareto_front({300.0: Point(1.0)}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "objective"),
+    [
+        ("energy", Objective()),
+        ("edp", Objective("edp")),
+        (" energy:max_slowdown_pct=10 ", Objective(max_slowdown_pct=10.0)),
+        ("energy:deadline_s=3600", Objective(deadline_s=3600.0)),
+        ("time:max_power_w=20", Objective("time", max_power_w=20.0)),
+        ("battery:battery_wh=50", Objective("battery_wh", battery_wh=50.0)),
+    ],
+)
+def test_an_objective_as_it_is_typed(text: str, objective: Objective) -> None:
+    assert parse_objective(text) == objective
+    assert parse_objective(objective.text) == objective
+    assert objective.text == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "speed",
+            "energy:",
+            "energy:10",
+            "energy:max_slowdown_pct",
+            "energy:max_slowdown_pct=",
+            "energy:bar=1",
+        ),
+        *(
+            "energy:deadline_s=soon",
+            "energy:deadline_s=nan",
+            "energy:deadline_s=-1",
+            "edp:deadline_s=3",
+            "battery",
+        ),
+        *(
+            "energy:max_slowdown_pct=1,deadline_s=2",
+            "energy:deadline_s=1,deadline_s=2",
+            "time:max_slowdown_pct=3",
+        ),
+    ],
+)
+def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InputError, match="For example: energy, edp"):
+        parse_objective(text)
+
+
+def test_what_somebody_else_picked_is_held_against_the_limit() -> None:
+    limit = Objective(max_slowdown_pct=10.0)
+    assert answer_at(POINTS, 900.0, limit).feasible
+    slow = answer_at(POINTS, 600.0, limit)
+    assert (slow.feasible, slow.setting, slow.slowdown_pct) == (False, 600.0, pytest.approx(50.0))
+    assert "max_slowdown_pct = 10: it has 50" in slow.reason
+
+
+@given(curves, st.floats(0.1, 100), st.floats(0.1, 100))
+def test_units_change_no_choice(points: dict[Setting, Point], joules: float, seconds: float) -> None:
+    for objective in (Objective(), Objective("edp"), Objective(max_slowdown_pct=20.0)):
+        there = scaled(points, Point(joules, seconds))
+        chosen = choose(there, objective).setting
+        assert answer_at(points, chosen, objective).feasible == choose(points, objective).feasible
+        mine, best = (cost_of(objective, points[s]) for s in (chosen, choose(points, objective).setting))
+        assert mine == pytest.approx(best, rel=1e-6)

@@ -72,14 +72,20 @@ def test_constant_policies() -> None:
 
 
 class TestGate:
-    bars = Thresholds(min_mean_saving_pct=10.0, min_worst_saving_pct=-0.5, max_depth=4)
+    bars = Thresholds(
+        min_mean_saving_pct=10.0,
+        min_worst_saving_pct=-0.5,
+        max_mean_regret_pct=0.5,
+        max_p95_regret_pct=2.0,
+        max_depth=4,
+    )
 
     def rules(self, savings: list[float] | None, ffg: list[float] | None, depth: int = 3) -> list[bool]:
-        judged = judge_rules(Evidence(savings, ffg, depth), self.bars, resamples=500, seed=0)
+        judged = judge_rules(Evidence(savings, ffg, 0.4, 1.9, depth), self.bars, resamples=500, seed=0)
         return [rule.passed for rule in judged]
 
     def test_good(self) -> None:
-        assert self.rules([20.0, 22.0, 24.0], [19.0, 21.0, 23.0]) == [True] * 6
+        assert self.rules([20.0, 22.0, 24.0], [19.0, 21.0, 23.0]) == [True] * 8
 
     @pytest.mark.parametrize(
         ("savings", "ffg", "depth", "fails"),
@@ -88,7 +94,7 @@ class TestGate:
             ([90.0, -60.0, 5.0], [90.0, -60.0, 5.0], 3, [1, 3]),
             ([20.0, 21.0, 22.0], [20.5, 21.5, 22.5], 3, [2]),
             ([30.0] * 9 + [-0.6], [30.0] * 9 + [-0.6], 3, [3]),
-            ([20.0, 21.0, 22.0], [20.0, 21.0, 22.0], 5, [4]),
+            ([20.0, 21.0, 22.0], [20.0, 21.0, 22.0], 5, [6]),
         ],
     )
     def test_each_rule_can_fail(
@@ -96,10 +102,18 @@ class TestGate:
     ) -> None:
         assert [i for i, ok in enumerate(self.rules(savings, ffg, depth)) if not ok] == fails
 
-    def test_an_uncalibrated_board_is_refused_whatever_it_saves(self) -> None:
-        evidence = Evidence([20.0, 22.0, 24.0], [19.0, 21.0, 23.0], 3, calibrated=False)
+    @pytest.mark.parametrize(
+        ("mean_pct", "p95_pct", "fails"), [(0.51, 1.0, [4]), (0.2, 2.1, [5]), (0.5, 2.0, [])]
+    )
+    def test_regret_has_ceilings(self, mean_pct: float, p95_pct: float, fails: list[int]) -> None:
+        evidence = Evidence([20.0, 22.0, 24.0], None, mean_pct, p95_pct, 3)
         judged = judge_rules(evidence, self.bars, resamples=100, seed=0)
-        assert [rule.passed for rule in judged] == [True, True, True, True, True, False]
+        assert [i for i, rule in enumerate(judged) if i != 2 and not rule.passed] == fails
+
+    def test_an_uncalibrated_board_is_refused_whatever_it_saves(self) -> None:
+        evidence = Evidence([20.0, 22.0, 24.0], [19.0, 21.0, 23.0], 0.1, 0.5, 3, calibrated=False)
+        judged = judge_rules(evidence, self.bars, resamples=100, seed=0)
+        assert [rule.passed for rule in judged] == [*[True] * 7, False]
         assert "uncalibrated" in judged[-1].reason
         assert verdict("enforce", judged) == ("rejected", False)
 
@@ -108,13 +122,15 @@ class TestGate:
         assert self.rules([20.0, 24.0, 21.0, 25.0], [22.0, 22.5, 23.0, 24.0])[2]
 
     def test_an_unknown_value_never_passes_and_says_why(self) -> None:
-        judged = judge_rules(Evidence(None, None, 2), self.bars, resamples=100, seed=0)
-        assert [rule.passed for rule in judged] == [False, False, False, False, True, True]
+        judged = judge_rules(Evidence(None, None, 0.1, 0.5, 2), self.bars, resamples=100, seed=0)
+        assert [rule.passed for rule in judged] == [*[False] * 4, *[True] * 4]
         assert all(rule.value is None and "no MAXN baseline" in rule.reason for rule in judged[:4])
 
     def test_modes(self) -> None:
-        good = judge_rules(Evidence([20.0, 21.0], [19.0, 20.0], 2), self.bars, resamples=100, seed=0)
-        bad = judge_rules(Evidence([2.0, 3.0], [2.0, 3.0], 2), self.bars, resamples=100, seed=0)
+        good = judge_rules(
+            Evidence([20.0, 21.0], [19.0, 20.0], 0.1, 0.5, 2), self.bars, resamples=100, seed=0
+        )
+        bad = judge_rules(Evidence([2.0, 3.0], [2.0, 3.0], 0.1, 0.5, 2), self.bars, resamples=100, seed=0)
         assert verdict("enforce", good) == ("accepted", True)
         assert verdict("enforce", bad) == ("rejected", False)
         assert verdict("dry_run", good) == ("accepted", False)

@@ -141,10 +141,62 @@ def test_it_starts_at_the_priors_clock_and_stops_where_nothing_is_left_to_gain()
     assert result.probes[0] == truth.best_clock
     assert result.prior_kept
     assert truth.regret_pct(result.chosen) < 1.0
-    short = Probe(ORIN, reader(truth), prior=truth, run_steps=3, unit_steps=3).run()
+    short = Probe(ORIN, reader(truth), run_steps=3, unit_steps=3).run()
     assert len(short.probes) == 2
     assert short.stopped_early
     assert "costs" in short.why
+
+
+@pytest.mark.parametrize("steps", [3, 20, 199])
+def test_a_run_too_short_for_two_probes_goes_by_its_prior(steps: int) -> None:
+    truth, expected = curve(ORIN), curve(ORIN, static=0.4)
+    result = Probe(ORIN, reader(truth), prior=expected, run_steps=steps, unit_steps=steps).run()
+    assert (result.chosen, result.probes, result.steps) == (expected.best_clock, (), 0)
+    assert (result.energy_j, result.extra_j, result.predicted) == (0.0, 0.0, {})
+    assert "less than two steps" in result.why
+    late = Objective("energy", deadline_s=2.0)  # an absolute time, which a prior does not know
+    assert Probe(ORIN, reader(truth), prior=expected, run_steps=steps, objective=late).run().probes
+    assert Probe(ORIN, reader(truth), run_steps=steps).run().probes  # nothing to go by
+
+
+@given(st.integers(1, 5000), st.sampled_from([0.05, 0.3, 0.7]))
+@settings(max_examples=20, deadline=None)
+def test_with_a_prior_all_its_energy_stays_within_a_hundredth_of_the_run(steps: int, static: float) -> None:
+    truth = curve(ORIN, static)
+    result = Probe(ORIN, reader(truth), prior=truth, run_steps=steps, unit_steps=steps).run()
+    assert result.energy_j <= 0.01 * truth.energy_j(truth.best_clock)
+    assert result.steps <= MAX_STEPS
+    assert steps < 500 or result.steps >= 2
+
+
+def test_under_noise_a_prior_near_the_truth_is_worth_more_than_three_readings() -> None:
+    """With 2 % noise the curve expected beforehand must not be talked away, nor lose more than it does alone."""
+    alone, plain, informed = [], [], []
+    for seed in range(12):
+        truth = curve(ORIN, 0.2 + 0.02 * seed)
+        expected = curve(ORIN, 0.23 + 0.02 * seed)
+        alone.append(truth.regret_pct(expected.best_clock))
+        plain.append(truth.regret_pct(Probe(ORIN, reader(truth, 0.02, seed)).run().chosen))
+        known = Probe(ORIN, reader(truth, 0.02, seed), prior=expected, noise_rel=0.02).run()
+        informed.append(truth.regret_pct(known.chosen))
+    assert sum(informed) < sum(plain)
+    assert sum(informed) / 12 <= sum(alone) / 12 + 0.1
+
+
+def test_a_prior_of_other_clocks_without_times_still_counts() -> None:
+    truth = curve(ORIN)
+    coarse = EnergyCurve({mhz: Point(truth.energy_j(mhz)) for mhz in (408.0, 714.0, 1122.0)})
+    result = Probe(ORIN, reader(truth), prior=coarse).run()
+    assert result.prior_kept
+    assert truth.regret_pct(result.chosen) < 1.0
+    one = EnergyCurve({714.0: Point(1.0)})  # no shape, no family, and no less than without
+    assert not Probe(ORIN, reader(truth), prior=one).run().prior_kept
+
+
+@pytest.mark.parametrize("noise_rel", [-0.1, 1.0, float("nan")])
+def test_an_error_that_is_no_share(noise_rel: float) -> None:
+    with pytest.raises(InputError, match="error of a reading"):
+        Probe(ORIN, lambda _: (1.0, 1.0), noise_rel=noise_rel)
 
 
 def test_a_wrong_prior_does_not_win_against_measurements() -> None:

@@ -18,11 +18,15 @@ class Thresholds:
     Attributes:
         min_mean_saving_pct: least mean saving against MAXN.
         min_worst_saving_pct: least saving of the worst workload.
+        max_mean_regret_pct: most mean energy above each workload's optimum.
+        max_p95_regret_pct: most energy above the optimum on 95 of 100 workloads.
         max_depth: deepest tree allowed.
     """
 
     min_mean_saving_pct: float
     min_worst_saving_pct: float
+    max_mean_regret_pct: float
+    max_p95_regret_pct: float
     max_depth: int
 
 
@@ -33,12 +37,16 @@ class Evidence:
     Attributes:
         savings_pct: its saving on every workload; None without a MAXN baseline.
         ffg_savings_pct: the best fixed clock's, in the same order; None where it was not judged.
+        mean_regret_pct: its mean regret.
+        p95_regret_pct: the 95th percentile.
         depth: questions on the longest path of its tree.
         calibrated: whether measurements of this very board stand behind the data; False for a modelled board without any.
     """
 
     savings_pct: Sequence[float] | None
     ffg_savings_pct: Sequence[float] | None
+    mean_regret_pct: float
+    p95_regret_pct: float
     depth: int
     calibrated: bool = True
 
@@ -118,6 +126,8 @@ def judge_rules(evidence: Evidence, thresholds: Thresholds, *, resamples: int, s
             thresholds.min_worst_saving_pct,
             no_baseline,
         ),
+        _rule("mean regret, %", evidence.mean_regret_pct, "<=", thresholds.max_mean_regret_pct, ""),
+        _rule("regret, 95th percentile, %", evidence.p95_regret_pct, "<=", thresholds.max_p95_regret_pct, ""),
         _rule("depth of the tree", float(evidence.depth), "<=", float(thresholds.max_depth), ""),
         Rule(
             "the board's data rest on measurements of such a board (1) or on none (0)",

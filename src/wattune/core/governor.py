@@ -23,12 +23,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wattune.core.errors import IntegrityError
+from wattune.core.curve import EnergyCurve, Point
+from wattune.core.errors import InputError, IntegrityError
 from wattune.core.features import FEATURES, Features, FeatureValue
 from wattune.core.measurement import PROVENANCES
+from wattune.core.objectives import ENERGY, Objective, answer_at, choose, keeps, scaled
 from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz, setting_label
 from wattune.core.tree import Leaf, Node, Split, Tree
 
@@ -98,7 +100,10 @@ class Decision:
         abstained: the governor declined and `setting` is the safe default.
         assumed: feature -> value, for those nobody gave.
         reason: why it declined, one clause; empty where it did not.
-        saving_interval_pct: the leaf's interval of the saving; None where unknown.
+        saving_interval_pct: the interval of the saving; None where unknown.
+        feasible: the objective's limit is expected to be kept.
+        limit_reason: one sentence where it is not, with the nearest setting to it, which is the one given.
+        epochs: how many units of work the battery holds; None without one, and where no energy is known in joules.
     """
 
     setting: Setting
@@ -111,6 +116,9 @@ class Decision:
     assumed: dict[str, FeatureValue] = field(default_factory=dict)
     reason: str = ""
     saving_interval_pct: tuple[float, float] | None = None
+    feasible: bool = True
+    limit_reason: str = ""
+    epochs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,14 +204,131 @@ class Governor:
             saving_interval_pct=leaf.saving_interval_pct,
         )
 
-    def _reason_to_abstain(self, full: Features, leaf: Leaf) -> str:
-        """Why MAXN is better left untouched; empty where the leaf's setting may be taken."""
+    def decide_for(
+        self, given: Mapping[str, FeatureValue], objective: Objective, unit: Point | None = None
+    ) -> Decision:
+        """Choose the setting that an objective asks for, from the mean curves of the workload's leaf.
+
+        Least energy is the leaf's own answer, and stays so under a limit that its setting keeps. The governor declines as it
+        does for energy; what an objective gives up in energy for time is no reason to decline.
+
+        Args:
+            given: features of the workload.
+            objective: what is minimised, and the limit.
+            unit: energy and time of one unit of work under the baseline (or of the least energy where there is no baseline); what
+                limits in seconds and watts, and a battery, are counted in. An energy or time that nobody knows is ``nan`` or None.
+
+        Raises:
+            InputError: the objective needs times or `unit` and they are unknown.
+        """
+        plain = self.decide(given)
+        if objective == ENERGY:
+            return plain
+        full, _ = self.complete(given)
+        leaf, path = self.tree.walk(full)
+        expected = self.expected_curve(given)
+        if expected is None:
+            raise _bad("its leaf knows no energies")
+        points = self._in_units(expected.points, objective, unit)
+        by_energy = objective.name in ("energy", "battery_wh")
+        answer = choose(points, objective)
+        if by_energy and leaf.setting in points and keeps(points, leaf.setting, objective):
+            answer = answer_at(points, leaf.setting, objective)
+        interval = self._shifted(leaf, answer.setting)
+        risk = (
+            by_energy and answer.feasible
+        )  # the nearest to a limit that cannot be kept is no choice of energy
+        asked = replace(leaf, setting=answer.setting, saving_interval_pct=interval)
+        reason = self._reason_to_abstain(full, asked, risk)
+        if reason and answer.setting != MAXN:
+            kept = objective.limited is None or (MAXN in points and keeps(points, MAXN, objective))
+            limit = "" if kept else "MAXN may not keep the limit."
+            known = 0.0 if self.baseline == MAXN else None
+            return replace(
+                plain,
+                setting=MAXN,
+                rule=f"{' and '.join(path) if path else 'always'} -> {objective.text}, declined: {reason}",
+                expected_saving_pct=known,
+                expected_slowdown_pct=known,
+                abstained=True,
+                reason=reason,
+                saving_interval_pct=interval,
+                feasible=not limit,
+                limit_reason=limit,
+            )
+        clock = setting_label(answer.setting) + ("" if isinstance(answer.setting, str) else " MHz")
+        against_maxn = self.baseline == MAXN
+        return replace(
+            plain,
+            setting=answer.setting,
+            rule=f"{' and '.join(path) if path else 'always'} -> {clock} for {objective.text}",
+            expected_saving_pct=answer.saving_pct if against_maxn else None,
+            expected_slowdown_pct=answer.slowdown_pct if against_maxn else None,
+            abstained=False,
+            reason="",
+            saving_interval_pct=interval,
+            feasible=answer.feasible,
+            limit_reason=answer.reason,
+            epochs=answer.epochs if unit is not None and math.isfinite(unit.energy_j) else None,
+        )
+
+    def _in_units(
+        self, points: Mapping[Setting, Point], objective: Objective, unit: Point | None
+    ) -> dict[Setting, Point]:
+        """The leaf's relative curve in joules and seconds as far as the objective needs them."""
+        knows = (
+            unit is not None and math.isfinite(unit.energy_j),
+            unit is not None and unit.time_s is not None,
+        )
+        needs = (objective.absolute == "max_power_w", objective.absolute is not None)
+        if any(need and not known for need, known in zip(needs, knows, strict=True)):
+            what = "watts" if needs[0] else "seconds"
+            raise InputError(
+                f"'{objective.text}' speaks of {what}, and a governor knows shares of the baseline only.",
+                "What one unit of the work takes at MAXN was expected.",
+                f"Add --maxn-time-s{' and --maxn-energy-j' if needs[0] else ''}.",
+            )
+        energy_j = unit.energy_j if unit is not None and knows[0] else 1.0
+        time_s = unit.time_s if unit is not None and knows[1] else 1.0
+        return scaled(points, Point(energy_j, time_s))
+
+    def _shifted(self, leaf: Leaf, setting: Setting) -> tuple[float, float] | None:
+        """The leaf's interval of the saving, moved to another setting of it by the difference of the expected savings."""
+        if leaf.saving_interval_pct is None or leaf.expected_saving_pct is None:
+            return None
+        energy = leaf.rel_energy[self.settings.index(setting)]
+        if energy is None:
+            return None
+        by = 0.0 if setting == leaf.setting else 100.0 * (1.0 - energy) - leaf.expected_saving_pct
+        return leaf.saving_interval_pct[0] + by, leaf.saving_interval_pct[1] + by
+
+    def expected_curve(self, given: Mapping[str, FeatureValue]) -> EnergyCurve | None:
+        """What the workload's leaf expects at every setting: mean energy and time relative to the baseline.
+
+        Settings nobody measured are left out, times that are unknown are None; None where nothing is left.
+        """
+        leaf, _ = self.tree.walk(self.complete(given)[0])
+        points: dict[Setting, Point] = {
+            setting: Point(energy, time)
+            for setting, energy, time in zip(self.settings, leaf.rel_energy, leaf.rel_time, strict=True)
+            if energy is not None
+        }
+        return EnergyCurve(points) if points else None
+
+    def _reason_to_abstain(self, full: Features, leaf: Leaf, by_energy: bool = True) -> str:
+        """Why MAXN is better left untouched; empty where the leaf's setting may be taken.
+
+        Args:
+            full: features of the workload.
+            leaf: its leaf.
+            by_energy: a possible loss of energy is a reason.
+        """
         if self.abstain_beyond is None or leaf.setting == MAXN:
             return ""
         far = [f.name for f in self.features if not f.near(full[f.name], self.abstain_beyond)]
         if far:
             return f"too far outside the training range: {', '.join(far)}"
-        if self.baseline != MAXN:
+        if self.baseline != MAXN or not by_energy:
             return ""  # without a baseline no saving is known, and none is promised
         if leaf.saving_interval_pct is None:
             return "how far its saving spreads is unknown"

@@ -86,8 +86,52 @@ class Objective:
             raise InputError(f"{' and '.join(given)} were given.", "One limit was expected.")
         return given[0] if given else None
 
+    @property
+    def text(self) -> str:
+        """As it is typed: :func:`parse_objective` reads it back."""
+        name = BATTERY if self.name == "battery_wh" else self.name
+        given = [f"{limit}={value:g}" for limit in LIMITS if (value := getattr(self, limit)) is not None]
+        return f"{name}:{','.join(given)}" if given else name
+
+    @property
+    def absolute(self) -> str | None:
+        """The limit that speaks of joules, seconds or watts and not of a share; None without one."""
+        return self.limited if self.limited in ("max_power_w", "deadline_s") else None
+
 
 ENERGY = Objective()
+BATTERY = "battery"
+SYNTAX = "energy, edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600, time:max_power_w=20 or battery:battery_wh=50"
+
+
+def parse_objective(text: str) -> Objective:
+    """An objective as it is typed: a name, and after a colon its limit, ``energy:max_slowdown_pct=10``.
+
+    Raises:
+        InputError: an unknown name or limit, a limit twice, a value that is no number, or a limit that does not go with the name.
+    """
+    name, colon, rest = text.strip().partition(":")
+    limits: dict[str, float] = {}
+    for part in rest.split(",") if colon else ():
+        limit, equals, value = (piece.strip() for piece in part.partition("="))
+        if limit not in LIMITS or not equals or limit in limits:
+            raise InputError(
+                f"'{part.strip()[:40]}' is no limit of an objective.",
+                f"One of {', '.join(LIMITS)}, once, with a value, was expected.",
+                f"For example: {SYNTAX}.",
+            )
+        try:
+            limits[limit] = float(value)
+        except ValueError:
+            raise InputError(
+                f"{limit} is '{value[:40]}'.", "A number was expected.", f"For example: {SYNTAX}."
+            ) from None
+    try:
+        objective = Objective("battery_wh" if name == BATTERY else name, **limits)
+        _ = objective.limited  # refuses two limits at once
+    except InputError as error:
+        raise InputError(error.what, error.expected, f"For example: {SYNTAX}.") from None
+    return objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +232,36 @@ def choose(points: Mapping[Setting, Point], objective: Objective = ENERGY) -> An
         reason=f"No setting keeps {limit} = {getattr(objective, limit):g}; the nearest is "
         f"{setting_label(nearest)} with {reached:.4g}.",
     )
+
+
+def keeps(points: Mapping[Setting, Point], setting: Setting, objective: Objective) -> bool:
+    """Whether a setting keeps the objective's limit; True without one."""
+    return _excess(points, objective, objective.limited)(setting) <= _SLACK
+
+
+def answer_at(points: Mapping[Setting, Point], setting: Setting, objective: Objective = ENERGY) -> Answer:
+    """What a setting that somebody else picked means under an objective."""
+    answer = _answer(points, setting, objective)
+    if keeps(points, setting, objective):
+        return answer
+    limit = objective.limited or ""
+    reached = _reached(points, setting, limit)
+    return replace(
+        answer,
+        feasible=False,
+        reason=f"{setting_label(setting)} does not keep {limit} = {getattr(objective, limit):g}: it has {reached:.4g}.",
+    )
+
+
+def scaled(points: Mapping[Setting, Point], unit: Point) -> dict[Setting, Point]:
+    """Relative energies and times in the units of `unit`; a time is None where either is."""
+    return {
+        setting: Point(
+            point.energy_j * unit.energy_j,
+            None if point.time_s is None or unit.time_s is None else point.time_s * unit.time_s,
+        )
+        for setting, point in points.items()
+    }
 
 
 def _reached(points: Mapping[Setting, Point], setting: Setting, limit: str) -> float:

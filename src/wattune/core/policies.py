@@ -1,7 +1,7 @@
 """Policies: rules that pick a setting for a workload from its features.
 
-`maxn`, `ffg`, `published`, `oracle` and every governor file (`mlg`, `mlg-regret`) are here; `curve` and `probe` take
-their places in :data:`POLICY_ORDER` when they come.
+`maxn`, `ffg`, `published`, `oracle` and every governor file (`mlg`, `mlg-regret`) are here; `curve`, which learns, is in
+``learning/curvemodel.py``, and `probe`, which measures, in ``core/probe.py``. docs/governors.md says what each is for.
 """
 
 from __future__ import annotations

@@ -7,9 +7,12 @@ A seeded library of curves stands for what a GPU may do as its clock x (a share 
 - energy: static power times time, power of a running clock x V^2 times time, and work at V^2 each.
 
 Every curve is weighted by how well its *shape* meets the measured energies and times (their levels are free), under a noise
-that nobody tells us (Student's t). The weighted curves give the prediction, its spread, and what is lost on average by
-stopping here. The first two clocks lie apart, the third is where the most can be gained. Standard library only: a board
-runs this while it trains.
+(Student's t) that the reader may know or not. The weighted curves give the prediction, its spread, and what is lost on average by
+stopping here. The first two clocks lie apart, the third is where the most can be gained.
+
+A curve expected beforehand (the workload's leaf in a tree) joins the library as a family of its own: itself, tilted and bent a
+little at random. Before anything is measured, that family and the library weigh the same; the measurements decide. Standard library
+only: a board runs this while it trains.
 """
 
 from __future__ import annotations
@@ -48,29 +51,28 @@ LOWEST_SHARE = 0.2
 MAX_PROBES = 3
 MAX_STEPS = 30
 RUN_SHARE = 0.01
-"""Part of a run's steps that probing may take, as long as every probe has one step."""
+"""Part of a run that probing may take. Without a prior every probe has one step all the same: there is nothing else to go by."""
 
 STOP_PCT = 0.02
 """Expected loss, percent, below which no further clock is measured where the length of the run is unknown."""
 
-NOISE_REL = 0.01
+CURVE_REL = 0.0071
+"""How far the nearest curve of the library lies from a real one, relative: what no curve has."""
+
+NOISE_REL = 0.0071
+"""Relative error of one reading where the reader does not know it; with :data:`CURVE_REL` together 1 %."""
+
 NOISE_DOF = 4.0
-"""What is thought of the relative error of a measurement and of the curves together, and how firmly."""
+"""How firmly (Student's t) the two are held."""
 
-TRUST = 0.5
-"""How far a measured clock is believed against the curves where the two differ: half noise, half a curve nobody drew."""
+FAMILY_SIZE = 300
+"""Curves made of a prior."""
 
-PRIOR_REL = 0.05
-"""How far a workload's energies lie from those of its tree leaf, relative."""
+FAMILY_REL = 0.02
+"""Standard deviation of a family's tilt and bend: relative change of energy or time per e-fold of the clock, and per its square."""
 
-PRIOR_DOF = 2.0
-"""How firmly (Student's t): a leaf may be quite wrong about a workload, and measurements must win then."""
-
-CONTRADICTION = 3.0
-"""A prior is dropped where two measured energies differ by this many times :data:`PRIOR_REL` from what it says."""
-
-PRIOR_CLOCKS = 4
-"""Clocks at which the leaf's curve is compared."""
+FAMILY_SHARE = 0.5
+"""What the family weighs before anything is measured; the library weighs the rest."""
 
 Measure = Callable[[float], tuple[float, float | None]]
 """Clock in MHz -> energy in joules and time in seconds of one unit of work; the time is None where nobody knows it."""
@@ -113,6 +115,50 @@ def library(size: int = LIBRARY_SIZE, seed: int = LIBRARY_SEED) -> tuple[Law, ..
     return tuple(laws)
 
 
+@lru_cache(maxsize=128)
+def library_at(x: float) -> tuple[tuple[float, float], ...]:
+    """Per curve of the library the logarithms of energy and time at the clock x; kept, for a table's clocks come again."""
+    return tuple(law_at(law, x) for law in library())
+
+
+def family(prior: EnergyCurve, table: Sequence[float]) -> tuple[tuple[tuple[float, float], ...], ...]:
+    """Curves around a prior, the prior itself first: per curve the logarithms of energy and time at every clock of the table.
+
+    Between and beyond the prior's clocks it is taken to be straight in logarithms. Where it has no times, every curve takes those of a
+    curve of the library. A prior of fewer than two clocks has no shape, and no family.
+    """
+    clocks = prior.clocks
+    if len(clocks) < 2:
+        return ()
+    energies = [math.log(prior.energy_j(mhz)) for mhz in clocks]
+    told = [point.time_s for point in (prior.points[mhz] for mhz in clocks)]
+    times = [math.log(t) for t in told if t is not None]
+    known = len(times) == len(clocks)
+    energy = [_straight(clocks, energies, mhz) for mhz in table]
+    time = [_straight(clocks, times, mhz) for mhz in table] if known else []
+    from_best = [math.log(mhz / prior.best_clock) for mhz in table]
+    rng = random.Random(LIBRARY_SEED)
+    curves = []
+    for k in range(FAMILY_SIZE):
+        tilt, bend, late = (rng.gauss(0.0, FAMILY_REL if k else 0.0) for _ in range(3))
+        if not known:
+            time = [law_at(library()[k], mhz / table[-1])[1] for mhz in table]
+        curves.append(
+            tuple(
+                (e + tilt * z + bend * z * z, t + late * z)
+                for e, t, z in zip(energy, time, from_best, strict=True)
+            )
+        )
+    return tuple(curves)
+
+
+def _straight(clocks: Sequence[float], values: Sequence[float], mhz: float) -> float:
+    """The value at a clock, straight in the clock's logarithm between the neighbours, or beyond the last two."""
+    right = min(max(1, bisect_left(clocks, mhz)), len(clocks) - 1)
+    share = math.log(mhz / clocks[right - 1]) / math.log(clocks[right] / clocks[right - 1])
+    return values[right - 1] + share * (values[right] - values[right - 1])
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted:
     """What the probe thinks of one clock.
@@ -136,7 +182,7 @@ class ProbeResult:
         chosen: the clock, MHz.
         probes: clocks in the order they were measured.
         measured: what was read there.
-        predicted: every clock of the table.
+        predicted: every clock of the table; empty where nothing was measured.
         expected_loss_pct: mean loss of the choice against the best clock, over the curves that agree.
         noise_rel: misfit of the curves to the measurements, relative: noise and what no curve has.
         steps: training steps that the probes took.
@@ -144,7 +190,7 @@ class ProbeResult:
         extra_j: of it, what the same steps would not have cost at the chosen clock; negative where they were cheaper.
         stopped_early: fewer clocks were measured than allowed.
         why: one sentence on why it stopped.
-        prior_kept: a prior was given and the measurements do not contradict it.
+        prior_kept: a prior was given, and its family still weighs at least half after the measurements.
         feasible: the objective's limit can be kept, as far as predicted.
         reason: one sentence where it cannot.
     """
@@ -174,12 +220,14 @@ class _Belief:
         energy: per kept curve the energy at every clock of the table.
         time: the same of time; empty where no time was measured.
         noise_rel: weighted misfit.
+        prior_share: what the prior's family weighs.
     """
 
     weights: list[float]
     energy: list[list[float]]
     time: list[list[float]]
     noise_rel: float
+    prior_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +245,9 @@ class Probe:
     Args:
         table_mhz: the clocks; order and spacing do not matter.
         measure: reads one clock.
-        prior: a curve expected beforehand, e.g. of the workload's leaf in a tree; its level does not matter. The first probe goes
-            to its best clock.
+        prior: a curve expected beforehand, e.g. of the workload's leaf in a tree, with times or without; its level does not matter.
+            The first probe goes to its best clock, and a run too short to be probed within :data:`RUN_SHARE` is not probed.
+        noise_rel: relative standard error of one reading, where the reader knows it (say from repeats); None where it does not.
         max_probes: clocks measured at most.
         objective: what is minimised.
         unit_steps: training steps in the unit of work that `measure` speaks of (an epoch); None where it speaks of the probe's own
@@ -207,12 +256,13 @@ class Probe:
         starts: see :data:`STARTS`.
 
     Raises:
-        InputError: no clocks, a clock that is no positive number, or less than one probe.
+        InputError: no clocks, a clock that is no positive number, less than one probe, or a noise that is no share.
     """
 
     table_mhz: Sequence[float]
     measure: Measure
     prior: EnergyCurve | None = None
+    noise_rel: float | None = None
     max_probes: int = MAX_PROBES
     objective: Objective = ENERGY
     unit_steps: float | None = None
@@ -226,18 +276,43 @@ class Probe:
         self._table = tuple(FrequencyTable(self.table_mhz))
         if self.max_probes < 1:
             raise InputError(f"{self.max_probes} probes measure nothing.", "At least one was expected.")
+        if self.noise_rel is not None and not 0.0 <= self.noise_rel < 1.0:
+            raise InputError(
+                f"The error of a reading is {self.noise_rel:g}.", "A share from 0 to below 1 was expected."
+            )
         self._x = [mhz / self._table[-1] for mhz in self._table]
         self._laws = library()
-        self._prior_misfit = self._compare_prior()
-        self._prior_kept = bool(self._prior_misfit)
+        noise = NOISE_REL if self.noise_rel is None else self.noise_rel
+        variance = CURVE_REL**2 + noise**2
+        self._error_rel = math.sqrt(variance)
+        self._trust = CURVE_REL**2 / variance
+        self._family = () if self.prior is None else family(self.prior, self._table)
+        expected = [e for e, _ in self._family[0]] if self._family else [0.0]
+        self._dearest = math.exp(max(expected) - min(expected))
+        shares = (1.0, 0.0) if not self._family else (1.0 - FAMILY_SHARE, FAMILY_SHARE)
+        self._scores = [math.log(shares[0] / len(self._laws))] * len(self._laws)
+        self._scores += [math.log(shares[1] / len(self._family)) for _ in self._family]
+
+    @property
+    def steps_all(self) -> int:
+        """Training steps for all probes together: at most :data:`MAX_STEPS` and :data:`RUN_SHARE` of the run.
+
+        With a prior that share is one of energy, were every step taken at the dearest clock the prior knows of.
+        """
+        if self.run_steps is None:
+            return MAX_STEPS
+        return min(MAX_STEPS, math.floor(RUN_SHARE * self.run_steps / self._dearest))
 
     @property
     def steps_each(self) -> int:
-        """Training steps per probe: all together at most :data:`MAX_STEPS` and :data:`RUN_SHARE` of the run, one at least."""
-        total = (
-            MAX_STEPS if self.run_steps is None else min(MAX_STEPS, math.floor(RUN_SHARE * self.run_steps))
-        )
-        return max(1, total // self.max_probes)
+        """Training steps per probe, one at least."""
+        return max(1, self.steps_all // self._allowed)
+
+    @property
+    def _allowed(self) -> int:
+        """Clocks that may be measured; with a prior to go by, no more than the run has steps for, and two at least."""
+        allowed = min(self.max_probes, len(self._table))
+        return min(allowed, max(2, self.steps_all)) if self._family else allowed
 
     def run(self) -> ProbeResult:
         """Measure, and pick.
@@ -248,8 +323,10 @@ class Probe:
         self._probed.clear()
         self._points.clear()
         self._at_probes.clear()
-        allowed = min(self.max_probes, len(self._table))
+        allowed = self._allowed
         enough = min(2, allowed)  # one reading has no shape: it cannot contradict a prior
+        if self._goes_unmeasured():
+            return self._unmeasured()
         why = "all allowed clocks were measured"
         if len(self._table) == 1:
             why = "the table has one clock"
@@ -265,42 +342,38 @@ class Probe:
                 why = f"another clock would gain {gain_pct:.2g} % at most on average, less than it costs"
                 break
             index = candidate if len(self._probed) >= 2 else self._next_start()
-        return self._result(belief, choice, why, len(self._probed) < allowed)
+        return self._result(belief, choice, why, len(self._probed) < min(self.max_probes, len(self._table)))
 
-    def _compare_prior(self) -> list[float]:
-        """Per curve its mean squared misfit to the prior, in units of its variance; empty without a prior."""
-        if self.prior is None or len(self.prior.clocks) < 2:
-            return []
-        clocks = self.prior.clocks
-        n = min(PRIOR_CLOCKS, len(clocks))
-        spread = [clocks[round(i * (len(clocks) - 1) / (n - 1))] for i in range(n)]
-        wanted = [math.log(self.prior.energy_j(mhz)) for mhz in spread]
-        misfit = []
-        for law in self._laws:
-            off = [w - law_at(law, mhz / self._table[-1])[0] for w, mhz in zip(wanted, spread, strict=True)]
-            level = sum(off) / n
-            misfit.append(sum((value - level) ** 2 for value in off) / PRIOR_REL**2)
-        return misfit
-
-    def _prior_holds(self) -> bool:
-        """Whether the measured energies lie to each other as the prior says, within :data:`CONTRADICTION` of its own error."""
-        if self.prior is None or not self._prior_misfit:
+    def _goes_unmeasured(self) -> bool:
+        """A prior answers the objective, and two probes of one step would be more than :data:`RUN_SHARE` of the run."""
+        if (
+            not self._family
+            or self.prior is None
+            or self.steps_all >= min(2, len(self._table), self.max_probes)
+        ):
             return False
-        clocks = self.prior.clocks
-        logs = [math.log(self.prior.energy_j(mhz)) for mhz in clocks]
-        off = []
-        for index, point in zip(self._probed, self._points, strict=True):
-            mhz = min(max(self._table[index], clocks[0]), clocks[-1])
-            right = max(1, bisect_left(clocks, mhz))
-            share = math.log(mhz / clocks[right - 1]) / math.log(clocks[right] / clocks[right - 1])
-            off.append(math.log(point.energy_j) - logs[right - 1] - share * (logs[right] - logs[right - 1]))
-        return max(off) - min(off) <= CONTRADICTION * PRIOR_REL
+        timeless = any(point.time_s is None for point in self.prior.points.values())
+        relative = self.objective.limited in (None, "max_slowdown_pct")  # a prior has no level of its own
+        return relative and not (self.objective.needs_time and timeless)
 
-    def _against(self, k: int) -> float:
-        """What the prior says against a curve, as a logarithm."""
-        if not self._prior_kept:
-            return 0.0
-        return 0.5 * (PRIOR_DOF + PRIOR_CLOCKS - 1) * math.log1p(self._prior_misfit[k] / PRIOR_DOF)
+    def _unmeasured(self) -> ProbeResult:
+        expected = self._family[0]
+        energy, time = ([math.exp(values[which]) for values in expected] for which in (0, 1))
+        belief = _Belief([1.0], [energy], [time], self._error_rel, 1.0)
+        choice = self._choose(belief)
+        why = f"{RUN_SHARE:.0%} of the run's energy is less than two steps: the clock expected beforehand is taken unmeasured"
+        return self._result(belief, choice, why, early=True)
+
+    def _logs(self, index: int) -> list[tuple[float, float]]:
+        """Per curve, library first, the logarithms of energy and time at a clock of the table."""
+        x = self._x[index]
+        return [*library_at(x), *(curve[index] for curve in self._family)]
+
+    def _curve(self, k: int) -> Sequence[tuple[float, float]]:
+        """One curve's logarithms of energy and time at every clock of the table."""
+        if k >= len(self._laws):
+            return self._family[k - len(self._laws)]
+        return [law_at(self._laws[k], x) for x in self._x]
 
     def _next_start(self) -> int:
         """Index of the first or second clock."""
@@ -332,21 +405,19 @@ class Probe:
             )
         self._probed.append(index)
         self._points.append(Point(energy_j, time_s))
-        x = self._x[index]
-        self._at_probes.append([law_at(law, x) for law in self._laws])
+        self._at_probes.append(self._logs(index))
 
     def _believe(self) -> _Belief:
         """Weigh the curves by their misfit to what was measured, keep the best ones and set their levels."""
         n = len(self._points)
-        self._prior_kept = self._prior_holds()
         energies = [math.log(point.energy_j) for point in self._points]
         timed = [i for i, point in enumerate(self._points) if point.time_s is not None]
         times = [math.log(self._points[i].time_s or 1.0) for i in timed]
         freedom = n - 1 + max(0, len(timed) - 1)
-        scale = NOISE_DOF * NOISE_REL**2
+        scale = NOISE_DOF * self._error_rel**2
         power = -0.5 * (NOISE_DOF + freedom)
         scored = []
-        for k in range(len(self._laws)):
+        for k, against in enumerate(self._scores):
             here = [column[k] for column in self._at_probes]
             off = [e - h[0] for e, h in zip(energies, here, strict=True)]
             level = sum(off) / n
@@ -356,7 +427,7 @@ class Probe:
                 off = [t - here[i][1] for t, i in zip(times, timed, strict=True)]
                 time_level = sum(off) / len(timed)
                 squares += sum([(o - time_level) ** 2 for o in off])
-            score = power * math.log1p(squares / scale) - self._against(k)
+            score = power * math.log1p(squares / scale) + against
             scored.append((score, k, level, time_level, squares))
         kept = heapq.nlargest(KEPT, scored)
         weights = _normal([entry[0] for entry in kept])
@@ -366,13 +437,17 @@ class Probe:
             weights = _normal([entry[0] / heat for entry in kept])
         energy, time = [], []
         for _, k, level, time_level, _ in kept:
-            values = [law_at(self._laws[k], x) for x in self._x]
+            values = self._curve(k)
             energy.append([math.exp(level + e) for e, _ in values])
             if timed:
                 time.append([math.exp(time_level + t) for _, t in values])
         mean_squares = sum(w * entry[4] for w, entry in zip(weights, kept, strict=True))
         return _Belief(
-            weights, energy, time, math.sqrt((scale + mean_squares) / (NOISE_DOF + max(freedom, 1)))
+            weights,
+            energy,
+            time,
+            math.sqrt((scale + mean_squares) / (NOISE_DOF + max(freedom, 1))),
+            sum(w for w, entry in zip(weights, kept, strict=True) if entry[1] >= len(self._laws)),
         )
 
     def _costs(self, belief: _Belief) -> list[list[float]]:
@@ -439,14 +514,14 @@ class Probe:
             energy_j, time_s = energies[i], times[i] if times else None
             if i in self._probed:
                 point = self._points[self._probed.index(i)]
-                energy_j *= (point.energy_j / energy_j) ** TRUST
+                energy_j *= (point.energy_j / energy_j) ** self._trust
                 if time_s is not None and point.time_s is not None:
-                    time_s *= (point.time_s / time_s) ** TRUST
+                    time_s *= (point.time_s / time_s) ** self._trust
             predicted[mhz] = Predicted(energy_j, time_s, 100.0 * math.sqrt(variance))
         return predicted
 
     def _result(self, belief: _Belief, choice: _Choice, why: str, early: bool) -> ProbeResult:
-        predicted = self._predict(belief)
+        predicted = self._predict(belief) if self._points else {}
         per_unit = 1.0 if self.unit_steps is None else self.steps_each / self.unit_steps
         chosen = self._table[choice.index]
         spent = per_unit * sum(point.energy_j for point in self._points)
@@ -459,10 +534,12 @@ class Probe:
             noise_rel=belief.noise_rel,
             steps=self.steps_each * len(self._probed),
             energy_j=spent,
-            extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j,
+            extra_j=spent - per_unit * len(self._points) * predicted[chosen].energy_j
+            if self._points
+            else 0.0,
             stopped_early=early,
             why=why,
-            prior_kept=self._prior_kept,
+            prior_kept=belief.prior_share >= 0.5,
             feasible=choice.feasible,
             reason=choice.reason,
         )

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
+import statistics
 from collections.abc import Sequence
 
 
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean of a non-empty sequence."""
     return sum(values) / len(values)
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Standard error of the mean; None below two values."""
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def percentile(values: Sequence[float], q: float) -> float:

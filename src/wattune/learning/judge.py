@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wattune.core.compare import compare_all
-from wattune.core.curve import EnergyCurve
+from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.governor import Governor
 from wattune.core.policies import POLICY_ORDER, Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
+from wattune.core.probe import Probe
 from wattune.core.settings import FrequencyTable, Setting, setting_label
 from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
+from wattune.learning.curvemodel import CurveModel
 from wattune.learning.export import train_governor, train_regret_governor
 from wattune.learning.loocv import SearchSpace
 from wattune.learning.regretsearch import RegretSpace
-from wattune.learning.table import FeatureTable, WorkloadRows, baseline_of, mean_curve, rows_digest
+from wattune.learning.table import (
+    FeatureTable,
+    WorkloadRows,
+    baseline_of,
+    mean_curve,
+    repeat_noise_rel,
+    rows_digest,
+)
+from wattune.workloads.catalogue import TASKS
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +45,8 @@ class Outcome:
         policy: name of the policy.
         row: the workload.
         setting: the measured setting judged: the policy's own, or the nearest measured clock.
-        energy_j: energy there, joules.
-        time_s: time there, seconds; None where unknown.
+        energy_j: energy there, joules; with what the policy spent on measuring, where it measures.
+        time_s: time there, seconds, likewise; None where unknown.
         saving_pct: against MAXN; None without that baseline.
         regret_pct: against the oracle.
         slowdown_pct: against MAXN; None without that baseline or without times.
@@ -110,8 +121,15 @@ def _policies(
     ]
 
 
-def _outcome(policy: str, row: WorkloadRows, setting: Setting, baseline: str | None) -> Outcome:
+def _outcome(
+    policy: str, row: WorkloadRows, setting: Setting, baseline: str | None, spent: Point | None = None
+) -> Outcome:
+    """The outcome of a setting; `spent` is what was spent before it was found, beyond the same work at that setting."""
     curve, point = row.judged, row.judged.points[setting]
+    if spent is not None:
+        time_s = None if point.time_s is None or spent.time_s is None else point.time_s + spent.time_s
+        point = Point(point.energy_j + spent.energy_j, time_s)
+        curve = EnergyCurve({**curve.points, setting: point})
     return Outcome(
         policy=policy,
         row=row,
@@ -119,10 +137,57 @@ def _outcome(policy: str, row: WorkloadRows, setting: Setting, baseline: str | N
         energy_j=point.energy_j,
         time_s=point.time_s,
         saving_pct=curve.saving_pct(setting) if baseline else None,
-        regret_pct=curve.regret_pct(setting),
+        regret_pct=100.0 * (point.energy_j / row.judged.energy_j(row.judged.oracle) - 1.0),
         slowdown_pct=curve.slowdown_pct(setting) if baseline else None,
-        oracle_setting=curve.oracle,
+        oracle_setting=row.judged.oracle,
     )
+
+
+def steps_per_epoch(row: WorkloadRows) -> int | None:
+    """Training steps of an epoch of a workload of the catalogue; None of any other."""
+    batch = row.features.get("batch_size")
+    if row.task not in TASKS or not isinstance(batch, float) or batch < 1:
+        return None
+    return math.ceil(TASKS[row.task].rows / batch)
+
+
+def probed(
+    row: WorkloadRows, governor: Governor, noise_rel: float | None, baseline: str | None
+) -> tuple[Outcome, ...]:
+    """The policy `probe` on one workload, which an epoch of it has to pay for; empty where it has no pinned clock to read.
+
+    A clock that is measured answers with the workload's first repeat, one window as on a board; the steps spent there are counted at
+    what they cost on the judged curve. Where the length of an epoch is unknown they cannot be.
+
+    Args:
+        row: the workload.
+        governor: whose leaf is the curve expected beforehand.
+        noise_rel: what is known of the noise of a reading, from the training workloads' repeats.
+        baseline: as for every policy.
+    """
+    seen, steps = row.repeats[0], steps_per_epoch(row)
+    clocks = [mhz for mhz in seen.clocks if mhz in row.judged.points]
+    if not clocks:
+        return ()
+
+    def measure(mhz: float) -> tuple[float, float | None]:
+        point = seen.points[mhz]
+        return point.energy_j, point.time_s
+
+    expected = governor.expected_curve(row.features)
+    prior = expected if expected is not None and expected.clocks else None
+    result = Probe(clocks, measure, prior=prior, noise_rel=noise_rel, unit_steps=steps, run_steps=steps).run()
+    spent = Point(0.0, 0.0)
+    if steps and result.probes:
+        share = result.steps / len(result.probes) / steps
+        here = row.judged.points[result.chosen]
+        there = [row.judged.points[mhz] for mhz in result.probes]
+        seconds = [p.time_s for p in (here, *there)]
+        late = None
+        if all(t is not None for t in seconds):
+            late = share * sum((t or 0.0) - (here.time_s or 0.0) for t in seconds[1:])
+        spent = Point(share * sum(p.energy_j - here.energy_j for p in there), late)
+    return (_outcome("probe", row, result.chosen, baseline, spent),)
 
 
 def judge(
@@ -132,10 +197,13 @@ def judge(
     *,
     published_util: bool = False,
     regret: tuple[Governor, RegretSpace] | None = None,
+    ships: str | None = None,
+    curve: Sequence[str] | None = None,
+    probe: bool = False,
 ) -> Judgement:
     """Let every policy choose on workloads it has not learned from.
 
-    With held-out workloads the policies learn from the training rows, `mlg` being the shipped `governor`.
+    With held-out workloads the policies learn from the training rows; the governors given are those.
     Without, every workload is judged once by policies that learned everything (best fixed clock, labels,
     medians, hyper-parameters) from the other workloads. A chosen clock that a workload was not measured at
     is judged at its nearest measured clock. Policy `maxn` is left out where a judged workload has no MAXN
@@ -143,10 +211,13 @@ def judge(
 
     Args:
         table: the feature table.
-        governor: the shipped governor, trained on ``table.training``.
+        governor: `mlg`, trained on ``table.training``.
         space: the search repeated inside every leave-one-out fold.
         published_util: also judge the printed rules with the utilisation rule.
         regret: also judge `mlg-regret`: its governor, trained on the same rows, and its search.
+        ships: policy of the governor that ships; default: `governor`'s.
+        curve: also judge `curve`, with these features.
+        probe: also judge `probe`, with the leaves of the governor that ships as priors.
 
     Raises:
         InputError: the governor is of another board or was trained on other rows, or leave-one-out was
@@ -160,9 +231,23 @@ def judge(
             f"One trained on its {len(table.training)} training rows of board {table.board} was expected.",
             "Run `dvc repro train`.",
         )
+    shipped = next((g for g in governors if g.policy == ships), None) if ships else governor
+    if shipped is None:
+        raise InputError(
+            f"The governor that ships is one of policy '{ships}', which was not trained.",
+            f"One of {', '.join(g.policy for g in governors)} was expected.",
+            "Run `dvc repro train`.",
+        )
     rows = table.held_out or table.workloads
     baseline = baseline_of(rows)
     chosen: dict[str, list[Outcome]] = {name: [] for name in POLICY_ORDER}
+
+    def more(learned_from: Sequence[WorkloadRows]) -> list[Policy]:
+        return [] if curve is None else [CurveModel(learned_from, curve)]
+
+    def let_probe(told: Sequence[Governor], learned_from: Sequence[WorkloadRows], row: WorkloadRows) -> None:
+        leaves = next(g for g in told if g.policy == shipped.policy)
+        chosen["probe"] += probed(row, leaves, repeat_noise_rel(learned_from), baseline)
 
     def let_choose(policies: Sequence[Policy], row: WorkloadRows) -> None:
         for policy in policies:
@@ -172,9 +257,14 @@ def judge(
         chosen["oracle"].append(_outcome("oracle", row, row.judged.oracle, baseline))
 
     if table.held_out:
-        policies = _policies(table.training, governors, published_util=published_util)
+        policies = [
+            *_policies(table.training, governors, published_util=published_util),
+            *more(table.training),
+        ]
         for row in rows:
             let_choose(policies, row)
+            if probe:
+                let_probe(governors, table.training, row)
     else:
         if len(rows) < 2:
             raise InputError(
@@ -188,7 +278,9 @@ def judge(
             if regret:
                 told = train_regret_governor(table, others, regret[1], objective=governor.objective)
                 learned.append(told.governor)
-            let_choose(_policies(others, learned, published_util=published_util), row)
+            let_choose([*_policies(others, learned, published_util=published_util), *more(others)], row)
+            if probe:
+                let_probe(learned, others, row)
     complete = [name for name in POLICY_ORDER if len(chosen[name]) == len(rows)]
     return Judgement(
         table=table,
@@ -198,7 +290,7 @@ def judge(
         baseline=baseline,
         outcomes=tuple(outcome for name in complete for outcome in chosen[name]),
         ffg_mhz=fixed_clock(table.training),
-        governor=governor,
+        governor=shipped,
     )
 
 

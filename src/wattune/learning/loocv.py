@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from wattune.core.stats import mean
+from wattune.core.stats import mean, standard_error
 from wattune.learning.folds import folds
 from wattune.learning.labeltree import Candidate, Encoder, LabelTree, question_counts
 from wattune.learning.table import WorkloadRows
@@ -52,6 +52,7 @@ class CandidateResult:
         predicted_mhz: the clock picked for each left-out row, in the rows' order; empty for a single row.
         loo_accuracy: share of left-out rows whose best clock was picked; None for a single row.
         loo_regret_pct: mean energy lost on the left-out rows' measured curves; None for a single row.
+        standard_error_pct: its standard error over rows; None below two rows.
         leaves: leaves of the tree fitted on all rows, equal siblings merged.
         depth: its depth.
     """
@@ -60,6 +61,7 @@ class CandidateResult:
     predicted_mhz: tuple[float, ...]
     loo_accuracy: float | None
     loo_regret_pct: float | None
+    standard_error_pct: float | None
     leaves: int
     depth: int
 
@@ -107,12 +109,14 @@ def search(rows: Sequence[WorkloadRows], space: SearchSpace) -> SearchResult:
         tree = LabelTree(rows, space.features, candidate, space.seed, encoder)
         leaves, depth = question_counts(tree.questions())
         pairs = list(zip(rows, picks, strict=False))
+        lost = [row_regret_pct(row, mhz) for row, mhz in pairs]
         results.append(
             CandidateResult(
                 candidate=candidate,
                 predicted_mhz=tuple(picks),
                 loo_accuracy=mean([float(row.label_mhz == mhz) for row, mhz in pairs]) if pairs else None,
-                loo_regret_pct=mean([row_regret_pct(row, mhz) for row, mhz in pairs]) if pairs else None,
+                loo_regret_pct=mean(lost) if lost else None,
+                standard_error_pct=standard_error(lost),
                 leaves=leaves,
                 depth=depth,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,7 +12,7 @@ import numpy as np
 from wattune.core.features import Features
 from wattune.core.governor import Governor
 from wattune.core.settings import Setting
-from wattune.core.stats import mean, percentile
+from wattune.core.stats import mean, percentile, standard_error
 from wattune.learning.folds import folds
 from wattune.learning.labeltree import Encoder, Question, question_counts
 from wattune.learning.regrettree import MAX_LEAVES, RegretNode, RegretTree
@@ -186,7 +185,7 @@ def search_regret(rows: Sequence[WorkloadRows], space: RegretSpace) -> RegretSea
                 candidate=candidate,
                 predicted=tuple(picks[candidate]),
                 loo_regret_pct=mean(lost) if lost else None,
-                standard_error_pct=statistics.stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
+                standard_error_pct=standard_error(lost),
                 leaves=leaves,
                 depth=depth,
             )

@@ -159,6 +159,18 @@ def rows_digest(rows: Sequence[WorkloadRows], *, judged: bool) -> str:
     )
 
 
+def repeat_noise_rel(rows: Iterable[WorkloadRows]) -> float | None:
+    """Relative noise of one reading of energy: what repeats of the same setting differ by; None where none was repeated."""
+    squares, freedom = 0.0, 0
+    for row in rows:
+        for setting in row.measured.settings:
+            logs = [math.log(c.energy_j(setting)) for c in row.repeats if setting in c.points]
+            level = mean(logs)
+            squares += sum((value - level) ** 2 for value in logs)
+            freedom += len(logs) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
 def _refuse(what: str, expected: str = "") -> NoReturn:
     raise InputError(f"The feature table cannot be used: {what}.", expected, _HINT)
 

@@ -15,7 +15,17 @@ from wattune.boards.sweepfile import Sweep, SweepWorkload, read_sweep
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.governor import Governor, parse_governor
-from wattune.core.policies import Fixed, Governed, Maxn, Policy, Published, best_fixed_clock
+from wattune.core.objectives import (
+    ENERGY,
+    Objective,
+    answer_at,
+    baseline_of,
+    choose,
+    cost_of,
+    parse_objective,
+    scaled,
+)
+from wattune.core.policies import Published, best_fixed_clock
 from wattune.core.probe import STARTS, Probe, ProbeResult
 from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.stats import mean
@@ -27,8 +37,8 @@ POLICIES = ("ffg", "maxn", "mlg", "mlg-regret", "oracle", "probe", "published")
 TREES = ("mlg", "mlg-regret")
 """Policies that are read from a governor file."""
 
-LATER = ("curve",)
-"""Policies of the house plan that do not exist yet."""
+ELSEWHERE = ("curve",)
+"""Policies that learn from features, which a recorded sweep has after the stage `features` only."""
 
 REFERENCE_MHZ = 1300.5
 """Clock nearest to which a sweep's utilisation is read, as in ``conf/sweep``."""
@@ -43,11 +53,14 @@ class Replayed:
         board: as the sweep writes it.
         oracle: setting of least energy.
         chosen: the policy's setting (its nearest measured clock).
-        regret_pct: energy above the oracle's, percent.
+        regret_pct: what the objective minimises (energy by default) above the oracle's, percent.
         saving_pct: against MAXN; None where the sweep has no such row.
         slowdown_pct: against MAXN; None without that row or without times.
         probes: clocks measured in order to choose, MHz.
         steps: training steps these took.
+        feasible: the setting keeps the objective's limit.
+        reason: one sentence where it does not.
+        epochs: how many units of the recorded work the objective's battery holds; None without one.
     """
 
     workload: str
@@ -59,6 +72,9 @@ class Replayed:
     slowdown_pct: float | None
     probes: tuple[float, ...] = ()
     steps: int = 0
+    feasible: bool = True
+    reason: str = ""
+    epochs: float | None = None
 
     def document(self) -> dict[str, Any]:
         """The JSON shape scripts rely on."""
@@ -72,40 +88,68 @@ class Replayed:
             "slowdown_pct": self.slowdown_pct,
             "probes": list(self.probes),
             "steps": self.steps,
+            "feasible": self.feasible,
+            "reason": self.reason,
+            "epochs": self.epochs,
         }
 
 
-def _policy(
-    name: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None
-) -> Policy:
-    if name == "maxn":
-        return Maxn()
-    if name == "published":
-        return Published(FrequencyTable(workload.curve.clocks))
-    if name in TREES:
-        assert governor is not None  # checked by replay()
-        return Governed(governor)
+def _expected_of_others(workload: SweepWorkload, others: Sequence[SweepWorkload]) -> dict[Setting, Point]:
+    """Mean energy and time of the other workloads at the settings they share, each relative to its own baseline.
+
+    Raises:
+        InputError: there is no other workload, or they share no clock.
+    """
     if not others:
         raise InputError(
             f"The best fixed clock of '{workload.id}' cannot be learned: it is the only workload of board '{workload.board}'.",
             "At least two workloads per board were expected.",
             "Add sweeps of other workloads, or choose another policy with --policy.",
         )
-    try:
-        return Fixed(best_fixed_clock([other.curve for other in others]))
-    except ValueError as error:
-        raise InputError(
-            f"The workloads of board '{workload.board}' share no clock.", "ffg needs one."
-        ) from error
+    shared = set(others[0].curve.settings).intersection(*(other.curve.settings for other in others))
+    if all(isinstance(setting, str) for setting in shared):
+        raise InputError(f"The workloads of board '{workload.board}' share no clock.", "ffg needs one.")
+    curves = [other.curve.points for other in others]
+    bases = [points[baseline_of(points)] for points in curves]
+    expected: dict[Setting, Point] = {}
+    for setting in shared:
+        energies = [
+            points[setting].energy_j / base.energy_j for points, base in zip(curves, bases, strict=True)
+        ]
+        pairs = [(points[setting].time_s, base.time_s) for points, base in zip(curves, bases, strict=True)]
+        times = [here / base for here, base in pairs if here is not None and base is not None]
+        expected[setting] = Point(mean(energies), mean(times) if len(times) == len(pairs) else None)
+    return expected
+
+
+def _fixed(workload: SweepWorkload, others: Sequence[SweepWorkload], objective: Objective) -> Setting:
+    """The one clock that served the objective best on the other workloads; limits are counted in this workload's baseline."""
+    expected = _expected_of_others(workload, others)
+    if objective == ENERGY:
+        return best_fixed_clock([other.curve for other in others])
+    points = workload.curve.points
+    return choose(scaled(expected, points[baseline_of(points)]), objective).setting
 
 
 def _chosen(
-    policy: str, workload: SweepWorkload, others: Sequence[SweepWorkload], governor: Governor | None
+    policy: str,
+    workload: SweepWorkload,
+    others: Sequence[SweepWorkload],
+    governor: Governor | None,
+    objective: Objective,
 ) -> Setting:
-    curve = workload.curve
+    curve, features = workload.curve, workload.features(REFERENCE_MHZ)
     if policy == "oracle":
-        return curve.oracle
-    setting = _policy(policy, workload, others, governor).choose(workload.features(REFERENCE_MHZ))
+        return choose(curve.points, objective).setting if objective != ENERGY else curve.oracle
+    if policy == "maxn":
+        setting: Setting = MAXN
+    elif policy == "published":
+        setting = Published(FrequencyTable(curve.clocks)).choose(features)
+    elif policy in TREES:
+        assert governor is not None  # checked by replay()
+        setting = governor.decide_for(features, objective, curve.points[baseline_of(curve.points)]).setting
+    else:
+        setting = _fixed(workload, others, objective)
     if setting in curve.points:
         return setting
     if isinstance(setting, str):
@@ -118,19 +162,17 @@ def _chosen(
 
 
 def prior_of(governor: Governor, workload: SweepWorkload) -> EnergyCurve | None:
-    """The curve that a governor expects of a workload: its leaf's, at the clocks the leaf knows; None for fewer than two."""
-    features, _ = governor.complete(workload.features(REFERENCE_MHZ))
-    leaf, _ = governor.tree.walk(features)
-    points: dict[Setting, Point] = {
-        setting: Point(energy)
-        for setting, energy in zip(governor.settings, leaf.rel_energy, strict=True)
-        if energy is not None and not isinstance(setting, str)
-    }
-    return EnergyCurve(points) if len(points) > 1 else None
+    """The curve that a governor expects of a workload; None where its leaf knows fewer than two clocks."""
+    expected = governor.expected_curve(workload.features(REFERENCE_MHZ))
+    return expected if expected is not None and len(expected.clocks) > 1 else None
 
 
 def probe_recorded(
-    workload: SweepWorkload, *, prior: EnergyCurve | None = None, starts: tuple[float, float] = STARTS
+    workload: SweepWorkload,
+    *,
+    prior: EnergyCurve | None = None,
+    starts: tuple[float, float] = STARTS,
+    objective: Objective = ENERGY,
 ) -> ProbeResult:
     """Probe a recorded workload: a clock that is measured answers with its first repeat, one window as on a board."""
 
@@ -138,22 +180,26 @@ def probe_recorded(
         row = workload.at(mhz)[0]
         return row.energy_j, row.time_s
 
-    return Probe(workload.curve.clocks, measure, prior=prior, starts=starts).run()
+    return Probe(workload.curve.clocks, measure, prior=prior, starts=starts, objective=objective).run()
 
 
-def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = None) -> list[Replayed]:
+def replay(
+    sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = None, objective: Objective = ENERGY
+) -> list[Replayed]:
     """Judge a policy on every recorded curve.
 
     `ffg` learns its clock from the other workloads of the same board; `probe` measures the workload itself at a few clocks,
     with a governor's leaf as prior where one is given. A clock that a workload was not measured at is
-    judged at its nearest measured one.
+    judged at its nearest measured one. `maxn` and `published` are rules of their own and know no objective; they are judged by it.
 
     Raises:
         InputError: an unknown policy, a tree without its governor, or a policy these data cannot serve.
     """
-    if policy in LATER:
+    if policy in ELSEWHERE:
         raise InputError(
-            f"Policy '{policy}' does not exist yet.", f"One of {', '.join(POLICIES)} was expected."
+            f"Policy '{policy}' learns from features and is judged in the pipeline.",
+            f"One of {', '.join(POLICIES)} was expected.",
+            "Judge it with `make repro EXPERIMENT=recorded DATA=FILE`.",
         )
     if policy not in POLICIES:
         raise InputError(f"There is no policy '{policy}'.", f"One of {', '.join(POLICIES)} was expected.")
@@ -189,24 +235,29 @@ def replay(sweep: Sweep, policy: str = "ffg", *, governor: Governor | None = Non
         probes: tuple[float, ...] = ()
         steps = 0
         if policy == "probe":
-            probed = probe_recorded(
-                workload, prior=None if governor is None else prior_of(governor, workload)
-            )
-            chosen: Setting = probed.chosen
-            probes, steps = probed.probes, probed.steps
+            prior = None if governor is None else prior_of(governor, workload)
+            result = probe_recorded(workload, prior=prior, objective=objective)
+            chosen: Setting = result.chosen
+            probes, steps = result.probes, result.steps
         else:
-            chosen = _chosen(policy, workload, others, governor)
+            chosen = _chosen(policy, workload, others, governor, objective)
+        best = curve.oracle if objective == ENERGY else choose(curve.points, objective).setting
+        answer = answer_at(curve.points, chosen, objective)
+        cost = cost_of(objective, curve.points[chosen]) / cost_of(objective, curve.points[best])
         results.append(
             Replayed(
                 workload.id,
                 workload.board,
-                curve.oracle,
+                best,
                 chosen,
-                curve.regret_pct(chosen),
+                100.0 * (cost - 1.0),
                 curve.saving_pct(chosen),
                 curve.slowdown_pct(chosen),
                 probes,
                 steps,
+                answer.feasible,
+                answer.reason,
+                answer.epochs,
             )
         )
     return results
@@ -234,12 +285,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--governor", type=Path, metavar="PATH", help="the governor file of a tree, or the prior of probe"
     )
-    parser.add_argument("--objective", default="energy", choices=("energy",), help="what is minimised")
+    parser.add_argument(
+        "--objective",
+        default="energy",
+        metavar="NAME[:LIMIT=VALUE]",
+        help="what is minimised: energy (default), edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600,"
+        " time:max_power_w=20, battery:battery_wh=50",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """`wattune replay`."""
+    objective = parse_objective(args.objective)
     sweep = read_sweep(args.sweep)
     governor = None
     if args.governor is not None:
@@ -247,7 +305,7 @@ def run(args: argparse.Namespace) -> int:
             read_data(args.governor, "The governor file", "Fetch one with `wattune pull`.")
         )
     policy = args.policy or ("ffg" if governor is None else governor.policy)
-    results = replay(sweep, policy, governor=governor)
+    results = replay(sweep, policy, governor=governor, objective=objective)
     for sentence in [*sweep.warnings, *missing_features(sweep, policy)]:
         log.warning("%s", sentence)
     if args.json:
@@ -266,6 +324,13 @@ def run(args: argparse.Namespace) -> int:
             f" {saving:>9} {slowdown:>11}  {r.board}"
             f"{'  (' + ', '.join(map(setting_label, r.probes)) + ')' if r.probes else ''}\n"
         )
+    for r in results:
+        if not r.feasible:
+            sys.stdout.write(f"{r.workload} ({r.board}): {r.reason}\n")
+        if r.epochs is not None:
+            sys.stdout.write(
+                f"{r.workload} ({r.board}): the battery holds {r.epochs:.4g} units of this work\n"
+            )
     for board in sweep.boards:
         mine = [r for r in results if r.board == board]
         savings = [r.saving_pct for r in mine if r.saving_pct is not None]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from wattune.config import Config, load_params
+from wattune.core.errors import IntegrityError
 from wattune.core.governor import Governor, parse_governor
 from wattune.io import read_text, write_json, write_text
 from wattune.learning.judge import (
@@ -22,7 +23,14 @@ from wattune.learning.table import load_features
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
 from wattune.stages.figures import write_figures
-from wattune.stages.train import FEATURES, GOVERNOR, REGRET_GOVERNOR, regret_space, search_space
+from wattune.stages.train import (
+    FEATURES,
+    GOVERNOR,
+    LABEL_GOVERNOR,
+    REGRET_GOVERNOR,
+    regret_space,
+    search_space,
+)
 
 REPORTS = Path("reports/evaluate")
 
@@ -40,12 +48,23 @@ def read_governor(path: Path) -> Governor:
 def evaluate(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
     conf, reports = config.evaluate, root / REPORTS
+    labels, regret = read_governor(root / LABEL_GOVERNOR), read_governor(root / REGRET_GOVERNOR)
+    ships = read_governor(root / GOVERNOR)
+    if ships.digest not in (labels.digest, regret.digest):
+        raise IntegrityError(
+            f"{GOVERNOR} is neither {LABEL_GOVERNOR} nor {REGRET_GOVERNOR}.",
+            "The champion of the two was expected.",
+            "Run `dvc repro train`.",
+        )
     judgement = judge(
         load_features(root / FEATURES),
-        read_governor(root / GOVERNOR),
+        labels,
         search_space(config.train),
         published_util=conf.published_util,
-        regret=(read_governor(root / REGRET_GOVERNOR), regret_space(config.train)),
+        regret=(regret, regret_space(config.train)),
+        ships=ships.policy,
+        curve=config.train.features,
+        probe=True,
     )
     metrics = summarise(judgement, resamples=conf.bootstrap_resamples, seed=conf.bootstrap_seed)
     write_text(reports / "policies.csv", csv_text(POLICY_COLUMNS, policy_rows(judgement)))

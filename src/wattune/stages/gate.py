@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.boards.virtual.constants import load_board_file
-from wattune.config import Config, load_params
+from wattune.config import CHAMPION, Config, load_params
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.gate import Evidence, Rule, Thresholds, judge_rules, rule_document, verdict
 from wattune.core.governor import parse_governor
@@ -60,7 +60,8 @@ def gate(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
     conf = config.gate
     governor = parse_governor(read_text(root / GOVERNOR, "The governor", "Run `dvc repro train`."))
-    meta: dict[str, Any] = read_json(root / METRICS, "The metrics", "Run `dvc repro evaluate`.")["_meta"]
+    metrics = read_json(root / METRICS, "The metrics", "Run `dvc repro evaluate`.")
+    meta: dict[str, Any] = metrics["_meta"]
     if meta["governor_digest"] != governor.digest:
         raise IntegrityError(
             "The metrics were made with another governor.",
@@ -68,22 +69,37 @@ def gate(config: Config, root: Path) -> None:
             "Run `dvc repro evaluate`.",
         )
     savings = read_savings(root / POLICIES)
-    if conf.policy != governor.policy or conf.policy not in savings:
+    policy = governor.policy
+    if conf.policy not in (CHAMPION, policy):
         raise InputError(
-            f"gate.policy is '{conf.policy}', but the governor that ships is '{governor.policy}'.",
-            "The gate judges the policy that ships.",
+            f"gate.policy is '{conf.policy}', but the governor that ships is '{policy}'.",
+            f"The gate judges the policy that ships: {CHAMPION}, or its name.",
             "Correct conf/gate and run `make params`.",
+        )
+    if policy not in savings or policy not in metrics:
+        raise InputError(
+            f"The policy that ships, '{policy}', was not judged.",
+            f"It was expected in {METRICS} and {POLICIES}.",
+            "Run `dvc repro evaluate`.",
         )
     rules: tuple[Rule, ...] = ()
     if conf.mode != "off":
-        workloads = list(savings[conf.policy])
+        workloads = list(savings[policy])
         evidence = Evidence(
-            savings_pct=_known(savings[conf.policy], workloads),
+            savings_pct=_known(savings[policy], workloads),
             ffg_savings_pct=_known(savings.get("ffg", {}), workloads),
+            mean_regret_pct=metrics[policy]["all"]["mean_regret_pct"],
+            p95_regret_pct=metrics[policy]["all"]["p95_regret_pct"],
             depth=governor.tree.depth,
             calibrated=is_calibrated(config, root),
         )
-        bars = Thresholds(conf.min_mean_saving_pct, conf.min_worst_saving_pct, conf.max_depth)
+        bars = Thresholds(
+            min_mean_saving_pct=conf.min_mean_saving_pct,
+            min_worst_saving_pct=conf.min_worst_saving_pct,
+            max_mean_regret_pct=conf.max_mean_regret_pct,
+            max_p95_regret_pct=conf.max_p95_regret_pct,
+            max_depth=conf.max_depth,
+        )
         resamples, seed = config.evaluate.bootstrap_resamples, config.evaluate.bootstrap_seed
         rules = judge_rules(evidence, bars, resamples=resamples, seed=seed)
     answer, promote = verdict(conf.mode, rules)
@@ -94,7 +110,7 @@ def gate(config: Config, root: Path) -> None:
             "mode": conf.mode,
             "verdict": answer,
             "promote": promote,
-            "policy": conf.policy,
+            "policy": policy,
             "board": governor.board,
             "provenance": governor.provenance,
             "governor_digest": governor.digest,

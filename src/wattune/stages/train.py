@@ -1,7 +1,8 @@
-"""Stage `train`: choose the trees by leave-one-out and write their governors: `mlg`, which ships, and `mlg-regret`."""
+"""Stage `train`: choose both trees by leave-one-out, write their governors and the one that ships, and what `curve` would lose."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,18 +11,26 @@ from typing import Any
 
 from wattune.config import Config, TrainConf, load_params
 from wattune.core.governor import Governor
-from wattune.core.settings import setting_label
+from wattune.core.settings import Setting, setting_label
+from wattune.core.stats import mean
 from wattune.io import write_json, write_text
-from wattune.learning.export import Training, train_governor, train_regret_governor
+from wattune.learning.champion import RULE, Trained, train_champion
+from wattune.learning.curvemodel import CurveModel, curve_report
+from wattune.learning.export import POLICY, REGRET_POLICY, Training, train_regret_governor
 from wattune.learning.judge import fixed_clock
-from wattune.learning.loocv import SearchResult, SearchSpace, row_regret_pct
+from wattune.learning.loocv import SearchSpace
 from wattune.learning.regretsearch import GROUPS, RegretSearch, RegretSpace, groups_out
 from wattune.learning.table import FeatureTable, WorkloadRows, load_features
 from wattune.stages._main import run
 from wattune.stages._tables import csv_text
 
+log = logging.getLogger(__name__)
+
 FEATURES = Path("data/features/features.csv")
 GOVERNOR = Path("models/governor.json")
+"""The one that ships: a copy of one of the two below."""
+
+LABEL_GOVERNOR = Path("models/governor-mlg.json")
 REGRET_GOVERNOR = Path("models/governor-regret.json")
 REPORTS = Path("reports/train")
 
@@ -96,97 +105,140 @@ def regret_report(
     }
 
 
-def candidate_rows(training: Training[SearchResult]) -> list[dict[str, Any]]:
-    """Rows of ``loocv.csv``: one per candidate."""
-    found = training.search
+def candidate_rows(trained: Trained) -> list[dict[str, Any]]:
+    """Rows of ``loocv.csv``: one per candidate of both searches; `chosen` marks each search's own, `ships` the champion."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, 6)
+
+    rows: list[dict[str, Any]] = []
+    for index, label in enumerate(trained.labels.search.results):
+        rows.append(
+            {
+                "policy": POLICY,
+                "max_depth": label.candidate.max_depth,
+                "min_samples_leaf": label.candidate.min_samples_leaf,
+                "criterion": label.candidate.criterion,
+                "loo_accuracy": rounded(label.loo_accuracy),
+                "loo_regret_pct": rounded(label.loo_regret_pct),
+                "leaves": label.leaves,
+                "depth": label.depth,
+                "chosen": int(index == trained.labels.search.chosen),
+            }
+        )
+    for index, regret in enumerate(trained.regret.search.results):
+        rows.append(
+            {
+                "policy": REGRET_POLICY,
+                "min_samples_leaf": regret.candidate.min_samples_leaf,
+                "prune_pct": regret.candidate.prune_pct,
+                "loo_regret_pct": rounded(regret.loo_regret_pct),
+                "leaves": regret.leaves,
+                "depth": regret.depth,
+                "chosen": int(index == trained.regret.search.chosen),
+            }
+        )
     return [
-        {
-            "candidate": index,
-            "max_depth": result.candidate.max_depth,
-            "min_samples_leaf": result.candidate.min_samples_leaf,
-            "criterion": result.candidate.criterion,
-            "loo_accuracy": None if result.loo_accuracy is None else round(result.loo_accuracy, 6),
-            "loo_regret_pct": None if result.loo_regret_pct is None else round(result.loo_regret_pct, 6),
-            "leaves": result.leaves,
-            "depth": result.depth,
-            "chosen": int(index == found.chosen),
-        }
-        for index, result in enumerate(found.results)
+        {"candidate": number, **row, "ships": int(row["chosen"] and row["policy"] == trained.choice.champion)}
+        for number, row in enumerate(rows)
     ]
 
 
-def prediction_rows(table: FeatureTable, training: Training[SearchResult]) -> list[dict[str, Any]]:
-    """Rows of ``loo_predictions.csv``: the chosen candidate on every left-out workload."""
+def champion_predictions(trained: Trained) -> tuple[Setting, ...]:
+    """What the champion's chosen candidate picked for every left-out training workload."""
+    if trained.choice.champion == POLICY:
+        return trained.labels.search.best.predicted_mhz
+    return trained.regret.search.best.predicted
+
+
+def prediction_rows(table: FeatureTable, trained: Trained) -> list[dict[str, Any]]:
+    """Rows of ``loo_predictions.csv``: the champion's candidate on every left-out workload."""
     return [
         {
             "workload": row.id,
             "label_mhz": setting_label(row.label_mhz),
-            "predicted_mhz": setting_label(mhz),
-            "regret_pct": round(row_regret_pct(row, mhz), 6),
+            "predicted_mhz": setting_label(setting),
+            "regret_pct": round(row.measured.regret_pct(row.nearest(setting)), 6),
         }
-        for row, mhz in zip(table.training, training.search.best.predicted_mhz, strict=False)
+        for row, setting in zip(table.training, champion_predictions(trained), strict=False)
     ]
 
 
+def champion_report(trained: Trained) -> dict[str, Any]:
+    """``champion.json``: the rule, the contenders and the one that ships."""
+    choice = trained.choice
+    return {
+        "rule": RULE,
+        "champion": choice.champion,
+        "reason": choice.reason,
+        "bar_pct": None if choice.bar_pct is None else round(choice.bar_pct, 6),
+        "contenders": [
+            {
+                "policy": c.policy,
+                "loo_regret_pct": None if c.loo_regret_pct is None else round(c.loo_regret_pct, 6),
+                "standard_error_pct": None
+                if c.standard_error_pct is None
+                else round(c.standard_error_pct, 6),
+                "leaves": c.leaves,
+                "depth": c.depth,
+            }
+            for c in choice.contenders
+        ],
+    }
+
+
 CANDIDATE_COLUMNS = (
-    *(
-        "candidate",
-        "max_depth",
-        "min_samples_leaf",
-        "criterion",
-        "loo_accuracy",
-        "loo_regret_pct",
-        "leaves",
-        "depth",
-    ),
-    "chosen",
+    *("candidate", "policy", "max_depth", "min_samples_leaf", "criterion", "prune_pct", "loo_accuracy"),
+    *("loo_regret_pct", "leaves", "depth", "chosen", "ships"),
 )
 PREDICTION_COLUMNS = ("workload", "label_mhz", "predicted_mhz", "regret_pct")
 
 
 def train(config: Config, root: Path) -> None:
     """Run the stage under a repository root."""
-    table = load_features(root / FEATURES)
+    table, reports = load_features(root / FEATURES), root / REPORTS
     reference_mhz = config.features.reference_mhz
     if reference_mhz is None:
         reference_mhz = max((mhz for rows in table.training for mhz in rows.measured.clocks), default=None)
-    training = train_governor(
+    space = regret_space(config.train)
+    trained = train_champion(
         table,
         table.training,
         search_space(config.train),
-        objective=config.objective.name,
-        reference_mhz=reference_mhz,
-    )
-    best, tree, reports = training.search.best, training.governor.tree, root / REPORTS
-    write_text(reports / "loocv.csv", csv_text(CANDIDATE_COLUMNS, candidate_rows(training)))
-    write_text(
-        reports / "loo_predictions.csv", csv_text(PREDICTION_COLUMNS, prediction_rows(table, training))
-    )
-    write_text(reports / "tree.txt", tree.text() + "\n")
-    write_json(
-        reports / "metrics.json",
-        {
-            "loo_accuracy": None if best.loo_accuracy is None else round(best.loo_accuracy, 6),
-            "loo_regret_pct": None if best.loo_regret_pct is None else round(best.loo_regret_pct, 6),
-            "leaves": len(tree.leaves),
-            "depth": tree.depth,
-            "n_training": len(table.training),
-            "n_candidates": len(training.search.results),
-            "ffg_mhz": fixed_clock(table.training),
-        },
-    )
-    write_json(root / GOVERNOR, training.document)
-    space = regret_space(config.train)
-    regret = train_regret_governor(
-        table,
-        table.training,
         space,
         objective=config.objective.name,
         reference_mhz=reference_mhz,
     )
-    write_json(reports / "mlg-regret.json", regret_report(table, regret, space))
-    write_text(reports / "mlg-regret.txt", regret.governor.tree.text() + "\n")
-    write_json(root / REGRET_GOVERNOR, regret.document)
+    own = next(c for c in trained.choice.contenders if c.policy == trained.choice.champion)
+    picks = champion_predictions(trained)
+    right = [float(row.label_mhz == pick) for row, pick in zip(table.training, picks, strict=False)]
+    candidates = candidate_rows(trained)
+    write_text(reports / "loocv.csv", csv_text(CANDIDATE_COLUMNS, candidates))
+    write_text(reports / "loo_predictions.csv", csv_text(PREDICTION_COLUMNS, prediction_rows(table, trained)))
+    write_text(reports / "tree.txt", trained.governor.tree.text() + "\n")
+    write_json(
+        reports / "metrics.json",
+        {
+            "policy": own.policy,
+            "loo_accuracy": round(mean(right), 6) if right else None,
+            "loo_regret_pct": None if own.loo_regret_pct is None else round(own.loo_regret_pct, 6),
+            "leaves": own.leaves,
+            "depth": own.depth,
+            "n_training": len(table.training),
+            "n_candidates": len(candidates),
+            "ffg_mhz": fixed_clock(table.training),
+        },
+    )
+    write_json(reports / "champion.json", champion_report(trained))
+    write_json(reports / "mlg-regret.json", regret_report(table, trained.regret, space))
+    curve = CurveModel(table.training, config.train.features)
+    write_json(reports / "curve.json", curve_report(table.training, curve))
+    for name, training in (("mlg", trained.labels), ("mlg-regret", trained.regret)):
+        write_text(reports / f"{name}.txt", training.governor.tree.text() + "\n")
+    write_json(root / GOVERNOR, trained.document)
+    write_json(root / LABEL_GOVERNOR, trained.labels.document)
+    write_json(root / REGRET_GOVERNOR, trained.regret.document)
+    log.info("%s ships: %s", trained.choice.champion, trained.choice.reason)
 
 
 def main() -> None:

@@ -203,7 +203,7 @@ def _limits(results: Results) -> str:
         f"- Energy counts {_RAILS.get(str(results.meta['rails']), 'what the source defines')}; another set of rails has "
         "another optimum.",
         "- It minimises energy, not time: read the slowdown beside every saving.",
-        "- Outside the ranges below it still answers, and says so (`in_range` is false).",
+        _outside(results.governor.abstain_beyond),
     ]
     if results.governor.provenance == "simulated":
         lines.append("- Nothing here was measured on a board.")
@@ -211,6 +211,15 @@ def _limits(results: Results) -> str:
         "\n".join(lines)
         + "\n\n"
         + table(("feature", "meaning", "trained on", "assumed where nobody says"), rows)
+    )
+
+
+def _outside(beyond: float | None) -> str:
+    if beyond is None:
+        return "- Outside the ranges below it still answers, and says so (`in_range` is false)."
+    return (
+        "- Outside the ranges below it says so (`in_range` is false); beyond them by more than a factor of "
+        f"{beyond:g}, in a family it never saw, or where its saving may be a loss, it declines and leaves the clocks alone."
     )
 
 

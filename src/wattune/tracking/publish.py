@@ -50,7 +50,7 @@ METRIC_NAMES = (
     "mean_slowdown_pct",
 )
 SEARCH_METRICS = ("loo_accuracy", "loo_regret_pct", "leaves", "depth")
-HYPER_PARAMETERS = ("max_depth", "min_samples_leaf", "criterion")
+HYPER_PARAMETERS = ("policy", "max_depth", "min_samples_leaf", "criterion", "prune_pct")
 GROUP_PREFIXES = {"all": "", "large": "large.", "small": "small."}
 READING_ORDER = ("policies", "savings", "regret", "curves", "confusion")
 REQUIREMENTS = ["mlflow>=3.10,<4", "pandas>=2.2"]
@@ -325,7 +325,8 @@ class _Publisher:
         candidates = read_csv_rows(self.root / LOOCV, "The table of candidates")
         train = self.results.train
         note = (
-            f"Leave-one-out search over {len(candidates)} trees on {train['n_training']} training workloads."
+            f"Leave-one-out search over {len(candidates)} trees on {train['n_training']} training workloads;"
+            f" {self.results.policy} ships."
         )
         tags = self._tags(item) | {"role": "search", NOTE_TAG: note}
         run = self.client.create_run(self.experiment_id, tags=tags, run_name="leave-one-out search")
@@ -334,10 +335,11 @@ class _Publisher:
         self._log_batch(run_id, figures, item.params)
         self.client.log_inputs(run_id, [self._dataset("training")])
         for row in candidates:
-            hyper = {name: row[name] for name in HYPER_PARAMETERS}
+            hyper = {name: row[name] for name in HYPER_PARAMETERS if row.get(name)}
             tags = self._tags(item) | {
                 "role": "candidate",
                 "chosen": row["chosen"],
+                "ships": row.get("ships", ""),
                 "mlflow.parentRunId": run_id,
             }
             child = self.client.create_run(self.experiment_id, tags=tags, run_name=f"tree {row['candidate']}")
