@@ -20,10 +20,10 @@ from wattune.bench_meter import VirtualBoard
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.explain import because, flips
 from wattune.core.governor import Governor, canonical_json, parse_governor
-from wattune.core.objectives import Objective
+from wattune.core.objectives import parse_objective
 from wattune.profiling.meter import Meter
 from wattune.running.account import KEEP_S, Account
-from wattune.running.choosing import Choice, by_governor, check_fits, parse_objective
+from wattune.running.choosing import Choice, by_governor, check_fits
 from wattune.running.describe import Batches, model_features, parse_features
 from wattune.running.probing import GaveUpError, LiveProbe
 from wattune.running.receipt import build_receipt, read_baseline, text_of
@@ -206,22 +206,6 @@ def test_objectives_are_answered_from_the_leaf(board: Any) -> None:
     assert limited.setting == "maxn"  # every clock of the leaf takes a fifth longer
     with pytest.raises(InputError, match="relative energies"):
         choice("energy:deadline_s=100")
-
-
-@pytest.mark.parametrize(
-    "text", ["energy:", "energy", "edp", "energy:max_slowdown_pct=7.5", "time:max_power_w=20"]
-)
-def test_objectives_as_typed(text: str) -> None:
-    assert isinstance(parse_objective(text), Objective)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["fame", "energy:speed=3", "energy:max_slowdown_pct=x", "edp:max_slowdown_pct=3", "energy:deadline_s=-1"],
-)
-def test_objectives_that_are_none(text: str) -> None:
-    with pytest.raises(InputError):
-        parse_objective(text)
 
 
 def test_a_clock_above_the_cap_becomes_the_highest_below_it_and_promises_nothing() -> None:

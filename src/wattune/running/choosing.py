@@ -13,38 +13,12 @@ from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.features import FeatureValue
 from wattune.core.governor import Governor, parse_governor
-from wattune.core.objectives import ENERGY, LIMITS, Objective, choose
+from wattune.core.objectives import ENERGY, Objective
 from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
 from wattune.io import read_data
 from wattune.profiling.certificate import provenance_of
 
 PLACES = (Path("governor.json"), Path("models/governor.json"))
-
-
-def parse_objective(text: str) -> Objective:
-    """An objective as typed: ``energy``, ``edp``, ``energy:max_slowdown_pct=10``.
-
-    Raises:
-        InputError: an unknown name or limit, or a limit that is no number.
-    """
-    name, _, limits = text.partition(":")
-    given: dict[str, float] = {}
-    for part in filter(None, limits.split(",")):
-        key, _, value = part.partition("=")
-        if key.strip() not in LIMITS:
-            raise InputError(
-                f"'{key}' in the objective '{text}' is no limit.", f"One of {', '.join(LIMITS)} was expected."
-            )
-        try:
-            given[key.strip()] = float(value)
-        except ValueError as error:
-            raise InputError(
-                f"'{value}' in the objective '{text}' is no number.",
-                "For example energy:max_slowdown_pct=10.",
-            ) from error
-    objective = Objective(name.strip(), **given)
-    _ = objective.limited  # refuses two limits
-    return objective
 
 
 def check_fits(governor: Governor, findings: Findings, *, simulated_ok: bool = False) -> list[str]:
@@ -140,30 +114,16 @@ def by_governor(
         InputError: the objective cannot be answered from a leaf.
     """
     notes = check_fits(governor, findings, simulated_ok=simulated_ok)
-    decision = governor.decide(given)
+    if objective.absolute is not None or objective.name == "battery_wh":
+        raise InputError(
+            f"'{objective.text}' cannot be answered from a governor, which knows relative energies and times only.",
+            "energy, edp, ed2p or time, or energy:max_slowdown_pct=P was expected.",
+            "Use --probe for a limit in watts or seconds.",
+        )
+    decision = governor.decide_for(given, objective)
     setting, saving, slowdown = decision.setting, decision.expected_saving_pct, decision.expected_slowdown_pct
-    rule = decision.rule
-    full, _ = governor.complete(given)
-    leaf, _ = governor.tree.walk(full)
-    points: dict[Setting, Point] = {
-        s: Point(e, t)
-        for s, e, t in zip(governor.settings, leaf.rel_energy, leaf.rel_time, strict=True)
-        if e is not None
-    }
-    if objective != ENERGY and not decision.abstained:
-        if objective.name == "battery_wh" or objective.limited not in (None, "max_slowdown_pct"):
-            raise InputError(
-                f"The objective '{objective.name}' with {objective.limited or 'battery_wh'} cannot be answered from a"
-                " governor, which knows relative energies and times only.",
-                "energy, edp, ed2p or time, or energy:max_slowdown_pct=P was expected.",
-                "Use --probe for a limit in watts.",
-            )
-        answer = choose(points, objective)
-        setting, slowdown = answer.setting, answer.slowdown_pct
-        saving = answer.saving_pct if answer.baseline == MAXN else None
-        rule = f"{rule.rsplit(' -> ', 1)[0]} -> {setting_label(setting)} for {objective.name}"
-        if answer.reason:
-            notes.append(answer.reason)
+    if decision.limit_reason:
+        notes.append(decision.limit_reason)
     if decision.abstained:
         notes.append(f"The governor declined, the clocks are left alone: {decision.reason}.")
     if not decision.in_range:
@@ -180,12 +140,15 @@ def by_governor(
         setting, saving, slowdown = max(usable), None, None
     every = dict(assumed) | decision.assumed
     wanted = {feature.name for feature in governor.features}
-    clocks: dict[Setting, Point] = {s: p for s, p in points.items() if s != MAXN}
+    expected = governor.expected_curve(given)
+    clocks: dict[Setting, Point] = (
+        {} if expected is None else {s: p for s, p in expected.points.items() if s != MAXN}
+    )
     return Choice(
         setting=setting,
         by="governor",
-        rule=rule,
-        objective=objective.name,
+        rule=decision.rule,
+        objective=objective.text,
         expected_saving_pct=saving,
         expected_slowdown_pct=slowdown,
         governor=governor.digest,

@@ -29,7 +29,7 @@ from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError
 from wattune.core.features import FEATURES, FeatureValue
 from wattune.core.governor import Governor
-from wattune.core.objectives import Objective
+from wattune.core.objectives import Objective, parse_objective
 from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
@@ -40,7 +40,6 @@ from wattune.running.choosing import (
     check_fits,
     default_governor,
     load_governor,
-    parse_objective,
 )
 from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask

@@ -16,12 +16,13 @@ from wattune.boards.jetson.discovery import discover, gpu_load_pct
 from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
+from wattune.core.objectives import SYNTAX, parse_objective
 from wattune.core.settings import MAXN, Setting, parse_setting
 from wattune.io import write_json
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running import process
-from wattune.running.choosing import Choice, by_governor, default_governor, load_governor, parse_objective
+from wattune.running.choosing import Choice, by_governor, default_governor, load_governor
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, read_baseline, text_of
 from wattune.running.session import Session
@@ -71,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--objective",
         default="energy",
         metavar="O",
-        help="energy, edp, ed2p, time, energy:max_slowdown_pct=P ...",
+        help=f"what is minimised: {SYNTAX}",
     )
     parser.add_argument(
         "--best-effort", action="store_true", help="run with the clocks left alone where they cannot be held"
