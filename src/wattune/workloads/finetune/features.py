@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from wattune.core.features import FeatureValue
+from wattune.io import read_json
 from wattune.workloads import opcost
 from wattune.workloads.catalogue import catalogue_features
+from wattune.workloads.finetune import hub
 from wattune.workloads.finetune.spec import FinetuneSpec
 
 SAMPLE = 2000
@@ -45,15 +48,11 @@ def job_features(spec: FinetuneSpec) -> dict[str, FeatureValue]:
         InputError: model or data are not as they must be.
         BoardError: something is missing: a package, the network.
     """
-    import dataclasses
-
     from wattune.workloads.finetune import models, sources
     from wattune.workloads.finetune.tokens import specials_of, tokenise
 
-    sampled = dataclasses.replace(
-        spec, from_config=True, max_examples=min(SAMPLE, spec.max_examples or SAMPLE), held_out=0.0
-    )
-    checkpoint = models.open_checkpoint(sampled)
+    sampled = dataclasses.replace(spec, max_examples=min(SAMPLE, spec.max_examples or SAMPLE), held_out=0.0)
+    checkpoint = models.open_checkpoint(sampled, weights=False)
     pairs = bool(spec.job and spec.job.pair)
     specials = 2 if checkpoint.tokenizer is None else specials_of(checkpoint.tokenizer, pairs)
     train, _ = sources.load(sampled, "pythia" if checkpoint.decoder else "bert", specials)
@@ -69,3 +68,21 @@ def job_features(spec: FinetuneSpec) -> dict[str, FeatureValue]:
         "seq_len": float(table.lengths.mean()),
         "batch_size": float(spec.examples_per_pass * spec.accumulation),
     }
+
+
+def model_features(spec: FinetuneSpec) -> dict[str, FeatureValue]:
+    """Features of a job's model alone; with a task of the catalogue also the published mean length of its examples.
+
+    Raises:
+        InputError: no such model.
+        BoardError: something is missing: a package, the network.
+    """
+    folder = hub.model_folder(
+        spec.checkpoint, revision=spec.revision, trust_pickle=True, weights=False, fetch=spec.fetch_words
+    )
+    config = read_json(folder / "config.json", "The configuration")
+    found = of_config(config, spec)
+    if spec.job is not None:
+        decoder = opcost.shape_of(config).decoder
+        found["seq_len"] = spec.job.lengths.mean_tokens("pythia" if decoder else "bert")
+    return found

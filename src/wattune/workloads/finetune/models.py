@@ -85,8 +85,12 @@ class Checkpoint:
         return bool(causal and kind not in transformers.AutoModelForMaskedLM._model_mapping)
 
 
-def open_checkpoint(spec: FinetuneSpec) -> Checkpoint:
+def open_checkpoint(spec: FinetuneSpec, *, weights: bool = True) -> Checkpoint:
     """Configuration and tokenizer of a job's checkpoint.
+
+    Args:
+        spec: the job.
+        weights: whether they will be loaded too, and so must be there.
 
     Raises:
         InputError: not there, or nothing that transformers knows.
@@ -96,7 +100,8 @@ def open_checkpoint(spec: FinetuneSpec) -> Checkpoint:
     import_all()
     listed = spec.listed
     # The catalogue's own shape needs no file at all; its tokenizer is taken where the cache has it.
-    if spec.from_config and listed is not None and not spec.name_or_path:
+    if spec.needs_no_checkpoint:
+        assert listed is not None
         folder = hub.cached_model(spec.checkpoint, spec.revision, weights=False)
         config = _config({**listed.hf_config, **spec.config}, spec.checkpoint)
         return Checkpoint(folder, config, _tokenizer(folder, spec) if folder else None, listed.id)
@@ -104,7 +109,7 @@ def open_checkpoint(spec: FinetuneSpec) -> Checkpoint:
         spec.checkpoint,
         revision=spec.revision,
         trust_pickle=spec.trust_pickle,
-        weights=not spec.from_config,
+        weights=weights and not spec.from_config,
         fetch=spec.fetch_words,
     )
     document = read_json(folder / "config.json", "The configuration")

@@ -272,6 +272,11 @@ class FinetuneSpec:
         return find_model(self.model).hf_id  # refuses it, and names what is close
 
     @property
+    def needs_no_checkpoint(self) -> bool:
+        """Whether the catalogue's shape with random weights is all that is needed of the model."""
+        return self.from_config and self.listed is not None and not self.name_or_path
+
+    @property
     def hub_data(self) -> str:
         """Id of the data set on the Hub that is needed; empty where the data are a file, a folder or made up."""
         if not self.path:

@@ -144,8 +144,9 @@ class Obedience:
 def serve(spec: FinetuneSpec, channel: Channel) -> int:
     """Load a job and obey until told to quit; returns the exit code."""
     try:
-        random_weights = spec.from_config and spec.listed is not None and not spec.name_or_path
-        hub.check_at_hand("" if random_weights else spec.checkpoint, spec.hub_data, spec.fetch_words)
+        hub.check_at_hand(
+            "" if spec.needs_no_checkpoint else spec.checkpoint, spec.hub_data, spec.fetch_words
+        )
         from wattune.workloads.finetune.job import Job  # seconds of importing
 
         job = Job(spec)
