@@ -93,7 +93,11 @@ def run_fetch(args: argparse.Namespace) -> int:
             "Leave --task-path out.",
         )
     hub.check_at_hand(spec.checkpoint, spec.hub_data, spec.fetch_words)
-    found = [hub.fetch_model(spec.checkpoint, revision=spec.revision, trust_pickle=spec.trust_pickle)]
+    found = [
+        hub.fetch_model(
+            spec.checkpoint, revision=spec.revision, trust_pickle=spec.trust_pickle, fetch=spec.fetch_words
+        )
+    ]
     subset = args.subset if path else (spec.job.glue if spec.job is not None else "")
     found.append(hub.fetch_dataset(path or GLUE, subset))
     if args.json:

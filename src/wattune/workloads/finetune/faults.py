@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wattune.core.errors import BoardError
+
 _OOM_WORDS = (
     "out of memory",
     "can't allocate memory",
@@ -19,6 +21,10 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, (RuntimeError, OSError)) and any(word in text for word in _OOM_WORDS)
+
+
+class MemoryShortError(BoardError):
+    """Not even the smallest piece fits into memory."""
 
 
 class RunFailedError(Exception):

@@ -7,6 +7,7 @@ offline; what the cache lacks is fetched after a connection was tried for `CONNE
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -51,7 +52,8 @@ _DATA = (
     "README.md",
 )
 
-_asked_offline = False
+_OURS = "WATTUNE_KEEPS_OFFLINE"
+"""Says to a process started from here that the variables above are our doing; the user's wish is its value, ``1`` or ``0``."""
 
 
 def first_line(error: BaseException) -> str:
@@ -62,12 +64,13 @@ def first_line(error: BaseException) -> str:
 
 def keep_offline() -> None:
     """Keep the libraries from the network, quiet and without telemetry; before or after they are imported."""
-    global _asked_offline
-    _asked_offline = _asked_offline or any(
-        os.environ.get(name, "").strip().lower() in _TRUE for name in _OFFLINE_NAMES
-    )
+    if _OURS not in os.environ:
+        wish = any(os.environ.get(name, "").strip().lower() in _TRUE for name in _OFFLINE_NAMES)
+        os.environ[_OURS] = "1" if wish else "0"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    for library in ("httpx", "httpx2", "urllib3", "filelock"):  # a line for every request
+        logging.getLogger(library).setLevel(logging.WARNING)
     _set_offline(True)
 
 
@@ -111,7 +114,7 @@ def _hub() -> Any:
 
 def why_unreachable() -> str | None:
     """Why the Hub is out of reach, found out within about `CONNECT_S`; None where it answers."""
-    if _asked_offline:
+    if os.environ.get(_OURS) == "1":
         return "HF_HUB_OFFLINE is set"
     endpoint = os.environ.get("HF_ENDPOINT", ENDPOINT)
     url = urlsplit(endpoint)
@@ -414,7 +417,7 @@ def fetch_dataset(repo: str, subset: str) -> Fetched:
     return Fetched(repo, folder, _size_mb(folder, subset))
 
 
-def fetch_model(name: str, *, revision: str, trust_pickle: bool) -> Fetched:
+def fetch_model(name: str, *, revision: str, trust_pickle: bool, fetch: str) -> Fetched:
     """Download a checkpoint into the cache; what is there already is not downloaded again.
 
     Raises:
@@ -422,9 +425,7 @@ def fetch_model(name: str, *, revision: str, trust_pickle: bool) -> Fetched:
         IntegrityError: its weights are a pickle.
         BoardError: no network, or the disk is full.
     """
-    folder = model_folder(
-        name, revision=revision, trust_pickle=trust_pickle, weights=True, fetch=f"{name} TASK"
-    )
+    folder = model_folder(name, revision=revision, trust_pickle=trust_pickle, weights=True, fetch=fetch)
     return Fetched(name, folder, _size_mb(folder, ""))
 
 
@@ -435,8 +436,8 @@ def _size_mb(folder: Path, subset: str) -> float:
 @contextlib.contextmanager
 def _hub_errors(kind: str, name: str, fetch: str) -> Iterator[None]:
     """Turn what the Hub's client raises into one of our sentences."""
-    hub = _hub()
-    errors = hub.errors
+    from huggingface_hub import errors  # not by `_hub`, which would go offline again
+
     try:
         yield
     except (BoardError, InputError, IntegrityError):

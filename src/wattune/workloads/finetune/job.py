@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wattune.core.errors import BoardError, InputError
+from wattune.core.errors import InputError
 from wattune.workloads.build import EVALUATION_BATCH
 from wattune.workloads.finetune import features, models, sources
-from wattune.workloads.finetune.faults import is_out_of_memory
+from wattune.workloads.finetune.faults import MemoryShortError, is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
 from wattune.workloads.finetune.tokens import StepOrder, TokenTable, epoch_tokens, specials_of, tokenise
@@ -155,7 +155,7 @@ class Job:
 
         Raises:
             wattune.workloads.finetune.faults.RunFailedError: a loss went wrong; another run can follow.
-            BoardError: not even a batch of one fits.
+            wattune.workloads.finetune.faults.MemoryShortError: not even a batch of one fits.
         """
         while True:
             try:
@@ -168,7 +168,7 @@ class Job:
                 return
             self._free()
             if self.batch_size <= 1:
-                raise BoardError(
+                raise MemoryShortError(
                     f"Not even one example at a time fits into memory: {fault}.",
                     "Room for the model, its gradients and AdamW's moments was expected.",
                     "Take a smaller model, method=lora, or a smaller max_length.",

@@ -270,6 +270,10 @@ def _examples(spec: FinetuneSpec, rows: Any, source: str, n_labels: int | None =
         return Examples([], None, None, 0, source, _chats(rows["messages"], source))
     columns = _text_columns(spec, names)
     texts = [_texts(_column(rows, name, source), name, source) for name in columns]
+    if not texts[0]:
+        raise InputError(
+            f"{source} holds no examples.", "At least one was expected.", "Check the file or the split."
+        )
     if kind == "causal-lm":
         if columns[0] == "instruction" and "input" in names and not spec.text_columns:
             more = ["" if value is None else str(value) for value in rows["input"]]
@@ -284,10 +288,6 @@ def _examples(spec: FinetuneSpec, rows: Any, source: str, n_labels: int | None =
             wanted = n_labels or spec.labels or (spec.job.labels if spec.job is not None else None)
             classes, count = _classes(labels, label_name, source, wanted)
             made = Examples(texts[0], _second(texts), classes, count, source)
-    if not len(made):
-        raise InputError(
-            f"{source} holds no examples.", "At least one was expected.", "Check the file or the split."
-        )
     return made
 
 

@@ -102,5 +102,9 @@ def make_trainer(
     trainer = WatchedTrainer(
         model=model, args=arguments, train_dataset=range(len(table)), callbacks=[Watch()]
     )
+    if table.labels is not None:
+        # Classifiers take the mean over a forward pass and ignore how many examples the whole step has, though their
+        # signature lets the Trainer believe otherwise: accumulated gradients would be as many times too large.
+        trainer.model_accepts_loss_kwargs = False
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer

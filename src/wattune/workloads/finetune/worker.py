@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from wattune.core.errors import BoardError, InputError, IntegrityError, WattuneError
+from wattune.core.errors import InputError, IntegrityError, WattuneError
 from wattune.io import read_json
 from wattune.workloads.finetune import hub
-from wattune.workloads.finetune.faults import RunFailedError, is_out_of_memory
+from wattune.workloads.finetune.faults import MemoryShortError, RunFailedError, is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
 
@@ -200,9 +200,7 @@ def _fail(channel: Channel, error: Exception, run: str) -> int | None:
             "expected": "A loss that stays a number near where it began was expected.",
             "hint": "Lower learning_rate, or take another precision.",
         }
-    elif is_out_of_memory(error) or (
-        isinstance(error, BoardError) and is_out_of_memory(error.__cause__ or error)
-    ):
+    elif isinstance(error, MemoryShortError) or is_out_of_memory(error):
         code = 3
         answer |= {
             "kind": "oom",
