@@ -148,6 +148,9 @@ def test_without_a_network_it_is_said_at_once_what_to_type(
     endpoint = request.getfixturevalue("deaf") if endpoint == "deaf" else endpoint
     (tmp_path / "job.json").write_text('{"model": "bert-base", "task": "sst2"}')
     begin = time.monotonic()
+    assert wattune(tmp_path, endpoint, "--help").returncode == 0
+    start_s = time.monotonic() - begin  # what a busy machine takes to start Python at all
+    begin = time.monotonic()
     if command == "worker":
         env = environment(tmp_path) | {"HF_ENDPOINT": endpoint}
         done = subprocess.run(
@@ -160,7 +163,7 @@ def test_without_a_network_it_is_said_at_once_what_to_type(
     else:
         done = wattune(tmp_path, endpoint, command, "bert-base", "sst2")
         text = done.stderr
-    assert time.monotonic() - begin < 2.0
+    assert time.monotonic() - begin - start_s < 1.7
     assert done.returncode == 3
     assert "`wattune fetch bert-base sst2`" in text
     assert "Traceback" not in done.stderr

@@ -139,7 +139,7 @@ def test_a_session_with_a_worker(led: Worker) -> None:
     # a pause holds the run between two steps
     led.do(do="start", run="three", block_steps=1)
     led.hear("started")
-    led.hear("block")
+    last = led.hear("block")
     led.do(do="pause")
     time.sleep(1.0)
     while not led.said.empty():

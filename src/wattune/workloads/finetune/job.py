@@ -250,7 +250,7 @@ class Job:
         torch, table = self._torch, self.validation
         half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(self.precision)
         outputs, targets, losses = [], [], []
-        self.model.eval()
+        self.model.train(False)
         with torch.no_grad(), torch.autocast(self.device, dtype=half, enabled=half is not None):
             for begin in range(0, len(table), EVALUATION_BATCH):
                 which = range(begin, min(begin + EVALUATION_BATCH, len(table)))
