@@ -55,8 +55,9 @@ test-fast: $(VENV)/.dev ## tests that take seconds
 test-slow: $(VENV)/.test fetch-clients ## soaks, many kills, foreign clients on the emulated board
 	pytest -m slow -p no:cacheprovider
 
-fetch-clients: $(VENV)/bin/python ## fetch the clients that the slow tests run against the emulated board
+fetch-clients: $(VENV)/bin/python ## fetch what the slow tests need: clients of the emulated board, a real BERT and sentences
 	@sh tests/slow/fetch_clients.sh $(BIN)/python .cache/envs/clients
+	@sh tests/slow/fetch_real.sh $(BIN)/python .cache/real
 
 figures: $(VENV)/.pipeline ## refresh docs/figures and the README's tables from reports/
 	python -m wattune.readme

@@ -66,8 +66,16 @@ def _add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool 
 
 
 def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
+    from wattune.workloads.finetune import command
+
     parser.add_argument("--model", help="model id of the catalogue, e.g. bert-base")
     parser.add_argument("--task", help="task id of the catalogue, e.g. mnli")
+    parser.add_argument(
+        "--config",
+        metavar="FOLDER_OR_ID",
+        help="a model of your own, in place of --model (needs the extra train)",
+    )
+    command.add_data_arguments(parser)
     parser.add_argument("--batch-size", type=_count, help="examples per step")
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="arithmetic of the training")
     parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
@@ -130,7 +138,18 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
             if not (_is_number(value) and low <= value <= high):
                 raise InputError(f"{name} is {value}.", f"A number from {low:g} to {high:g} was expected.")
             given[name] = float(value)
-    known = catalogue_features(args.model, args.task)
+    own = args.config is not None or bool(args.data)
+    known = catalogue_features(args.model, None if own else args.task)
+    if own:
+        if (args.config is None) == (args.model is None):
+            raise InputError(
+                "--model and --config were both given." if args.model else "Data were given without a model.",
+                "One of --model and --config was expected.",
+                "Name a model of the catalogue, or a folder or an id of the Hub.",
+            )
+        from wattune.workloads.finetune.command import features_of
+
+        known |= features_of(args)
     if not given and not known:
         raise InputError(
             "No workload was given.",
@@ -138,6 +157,7 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
             "For example `wattune choose --model bert-base --task mnli`.",
         )
     named = {"model": ("family", "layers", "hidden", "params_m"), "task": ("seq_len",)}
+    named |= {"config": (*named["model"], *named["task"]), "data": named["task"]}
     stated = {name for flag, names in named.items() if getattr(args, flag) for name in names}
     assumed = {name: value for name, value in known.items() if name not in given and name not in stated}
     for name, value in known.items():
@@ -554,6 +574,19 @@ def _import_handler(args: argparse.Namespace) -> int:
     return int(kinds[args.kind](args))
 
 
+def _fetch(args: argparse.Namespace) -> int:
+    from wattune.workloads.finetune import command
+
+    return command.run_fetch(args)
+
+
+def _finetune(args: argparse.Namespace) -> int:
+    from wattune.boards.nvml import NvmlMeter
+    from wattune.workloads.finetune import command
+
+    return command.run_finetune(args, NvmlMeter())
+
+
 def _pin(args: argparse.Namespace) -> int:
     from wattune.governing import hand
 
@@ -694,6 +727,19 @@ def build_parser() -> argparse.ArgumentParser:
     opcost.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32")
     opcost.add_argument("--batch-size", type=_count, default=8, help="default: %(default)s")
     opcost.add_argument("--seq-len", type=_count, default=128, help="default: %(default)s")
+
+    from wattune.workloads.finetune import command as finetune
+
+    finetune.add_fetch_arguments(
+        command("fetch", _fetch, "model and data into the local cache, ahead of an offline run")
+    )
+    finetune.add_finetune_arguments(
+        command(
+            "finetune",
+            _finetune,
+            "a fine-tuning run by hand, clocks untouched: step time, tokens, power, losses",
+        )
+    )
 
     sweep = command("sweep", _sweep, "profile workloads outside the pipeline, on the board of params.yaml")
     sweep.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="<model>-<task>, e.g. bert-base-mnli")

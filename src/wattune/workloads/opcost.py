@@ -401,6 +401,42 @@ def _adapt(model: Any, method: str, name: str) -> None:
         tensor.requires_grad_(adapted or parameter.startswith(_HEADS))
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a governor asks of an architecture.
+
+    Attributes:
+        family: `model_type` with hyphens.
+        layers: transformer blocks.
+        hidden: width of the hidden state.
+        base_params: parameters of the pretrained model with its embeddings.
+        decoder: whether the pretrained model is a causal language model.
+    """
+
+    family: str
+    layers: int
+    hidden: int
+    base_params: int
+    decoder: bool
+
+
+def shape_of(config: Path | str | Mapping[str, Any]) -> Shape:
+    """The shape of any Hugging Face configuration, built on the meta device; no operations are counted.
+
+    Raises:
+        InputError: not such a configuration, or a model type that transformers does not know.
+        BoardError: torch or transformers is missing.
+    """
+    _, built, _, decoder, base_params = _build(*_read_config(config), 2)
+    return Shape(
+        family_of(built.model_type),
+        int(built.num_hidden_layers),
+        int(built.hidden_size),
+        base_params,
+        decoder,
+    )
+
+
 def count_config(
     config: Path | str | Mapping[str, Any], precision: str, n_labels: int = 2, method: str = "full"
 ) -> CostPolynomials:
