@@ -317,6 +317,42 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a governor asks of an architecture.
+
+    Attributes:
+        family: `model_type` with hyphens.
+        layers: transformer blocks.
+        hidden: width of the hidden state.
+        base_params: parameters of the pretrained model with its embeddings.
+        decoder: whether the pretrained model is a causal language model.
+    """
+
+    family: str
+    layers: int
+    hidden: int
+    base_params: int
+    decoder: bool
+
+
+def shape_of(config: Path | str | Mapping[str, Any]) -> Shape:
+    """The shape of any Hugging Face configuration, built on the meta device; no operations are counted.
+
+    Raises:
+        InputError: not such a configuration, or a model type that transformers does not know.
+        BoardError: torch or transformers is missing.
+    """
+    _, built, _, decoder, base_params = _build(*_read_config(config), 2)
+    return Shape(
+        family_of(built.model_type),
+        int(built.num_hidden_layers),
+        int(built.hidden_size),
+        base_params,
+        decoder,
+    )
+
+
 def count_config(
     config: Path | str | Mapping[str, Any], precision: str, n_labels: int = 2
 ) -> CostPolynomials:

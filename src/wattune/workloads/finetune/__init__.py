@@ -1,0 +1,1 @@
+"""Real fine-tuning runs of Hugging Face models, as a workload that is measured."""

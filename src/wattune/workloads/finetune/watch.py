@@ -1,0 +1,162 @@
+"""What a run says while it trains: blocks of steps with their times, tokens and losses, and when a loss has gone wrong."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+FIRST_LOSSES = 20
+"""Losses whose mean is what a run began with."""
+
+DIVERGED_FACTOR = 10.0
+DIVERGED_STEPS = 100
+"""A run has diverged when the mean of its last `DIVERGED_STEPS` losses is above `DIVERGED_FACTOR` times what it began with."""
+
+
+class LossWatch:
+    """Tells when the losses of a run are no longer numbers, or far above where they began."""
+
+    def __init__(self) -> None:
+        self._first: list[float] = []
+        self._last: deque[float] = deque(maxlen=DIVERGED_STEPS)
+        self.steps = 0
+
+    def see(self, losses: list[float]) -> tuple[str, str] | None:
+        """Look at the losses of more steps; returns kind and sentence of a fault, or None."""
+        for loss in losses:
+            self.steps += 1
+            if not math.isfinite(loss):
+                return "nan", f"The loss of step {self.steps} is {loss}."
+            if len(self._first) < FIRST_LOSSES:
+                self._first.append(loss)
+            self._last.append(loss)
+        if len(self._last) == DIVERGED_STEPS and self.steps >= FIRST_LOSSES + DIVERGED_STEPS:
+            began = sum(self._first) / len(self._first)
+            now = sum(self._last) / len(self._last)
+            if now > DIVERGED_FACTOR * max(began, 1e-3):
+                return (
+                    "diverged",
+                    f"The mean loss of the last {DIVERGED_STEPS} steps is {now:.3g}; the first {len(self._first)} had {began:.3g}.",
+                )
+        return None
+
+
+class RunFailedError(Exception):
+    """A run whose losses went wrong.
+
+    Args:
+        kind: ``nan`` or ``diverged``.
+        what: one sentence.
+    """
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind, self.what = kind, what
+
+
+class StepWatch:
+    """Sits in a training loop: counts, times and reports blocks of steps, and asks after every step whether to go on.
+
+    Args:
+        run: name of the run.
+        block_steps: steps of a block.
+        say: takes an answer.
+        obey: asked after every step; returns why the run ends, or None. It may wait inside (a pause).
+        synchronize: waits until the device has done what it was given.
+        read: makes numbers of the losses that were kept on the device.
+        max_steps: end after so many; None for never.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        block_steps: int,
+        *,
+        say: Callable[[dict[str, Any]], None],
+        obey: Callable[[], str | None],
+        synchronize: Callable[[], None],
+        read: Callable[[list[Any]], list[float]],
+        max_steps: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run, self.block_steps, self.max_steps = run, block_steps, max_steps
+        self._say, self._obey, self._synchronize, self._read, self._clock = (
+            say,
+            obey,
+            synchronize,
+            read,
+            clock,
+        )
+        self._losses: list[Any] = []
+        self._tokens: list[int] = []
+        self._pass_losses: list[Any] = []
+        self._pass_tokens = 0
+        self._watch = LossWatch()
+        self.steps = 0
+        self.why: str | None = None
+
+    def begin(self) -> None:
+        """The first step is about to be made."""
+        self._synchronize()
+        self._say({"said": "started", "run": self.run, "t": self._clock()})
+
+    def forward(self, loss: Any, tokens: int) -> None:
+        """One forward and backward pass was made; `loss` is its share of the step's."""
+        self._pass_losses.append(loss)
+        self._pass_tokens += tokens
+
+    def step(self) -> bool:
+        """A step was finished; returns whether to go on.
+
+        Raises:
+            RunFailedError: a loss went wrong.
+        """
+        self.steps += 1
+        passes = self._pass_losses
+        self._losses.append(passes[0] if len(passes) == 1 else sum(passes[1:], passes[0]))
+        self._tokens.append(self._pass_tokens)
+        self._pass_losses, self._pass_tokens = [], 0
+        if len(self._tokens) >= self.block_steps:
+            self._report()
+        self.why = self._obey()
+        if self.why is None and self.max_steps is not None and self.steps >= self.max_steps:
+            self.why = "end"
+        return self.why is None
+
+    def _report(self) -> None:
+        self._synchronize()
+        now = self._clock()
+        losses = self._read(self._losses)
+        fault = self._watch.see(losses)
+        if fault is not None:
+            raise RunFailedError(*fault)
+        self._say(
+            {
+                "said": "block",
+                "run": self.run,
+                "steps": self.steps,
+                "t": now,
+                "tokens": self._tokens,
+                "loss": losses,
+            }
+        )
+        self._losses, self._tokens = [], []
+
+    def end(self) -> None:
+        """The run is over: look at the losses that no block has reported.
+
+        Raises:
+            RunFailedError: one of them went wrong.
+        """
+        self._synchronize()
+        now = self._clock()
+        fault = self._watch.see(self._read(self._losses)) if self._losses else None
+        if fault is not None:
+            raise RunFailedError(*fault)
+        self._say(
+            {"said": "stopped", "run": self.run, "steps": self.steps, "t": now, "why": self.why or "end"}
+        )
