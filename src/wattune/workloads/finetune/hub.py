@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from wattune.core.errors import BoardError, InputError, IntegrityError
 
-CONNECT_S = 1.5
+CONNECT_S = 1.2
 """How long a connection to the Hub is tried before it counts as out of reach."""
 
 ENDPOINT = "https://huggingface.co"
@@ -138,15 +138,59 @@ def why_unreachable() -> str | None:
 
 def _no_network(what: str, why: str, fetch: str) -> BoardError:
     return BoardError(
-        f"{what} is not in the local cache, and {why}.",
-        "With a network it is downloaded; without, it must be in the cache.",
+        f"{what} {'are' if ' and the' in what else 'is'} not in the local cache, and {why}.",
+        "With a network that is downloaded; without, it must be in the cache.",
         f"On a machine with a network run `wattune fetch {fetch}`, which fills {cache_folder()}; then take that folder along.",
     )
 
 
 def cache_folder() -> Path:
-    """Where the Hub's files lie on this machine."""
-    return Path(_hub().constants.HF_HUB_CACHE)
+    """Where the Hub's files lie on this machine, by the variables that its libraries read."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(name):
+            return Path(os.environ[name]).expanduser()
+    return _home() / "hub"
+
+
+def _home() -> Path:
+    if os.environ.get("HF_HOME"):
+        return Path(os.environ["HF_HOME"]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
+
+
+def _traces(kind: str, name: str) -> bool:
+    """Whether the cache knows anything of a repository; looked up without importing any library."""
+    if (cache_folder() / f"{kind}s--{name.replace('/', '--')}" / "snapshots").is_dir():
+        return True
+    if kind != "dataset":
+        return False
+    prepared = Path(os.environ.get("HF_DATASETS_CACHE") or _home() / "datasets").expanduser()
+    return (prepared / name.replace("/", "___")).is_dir()
+
+
+def check_at_hand(model: str, data: str, fetch: str) -> None:
+    """Refuse at once what is neither here nor within reach, before anything heavy is imported.
+
+    Args:
+        model: a folder, or an id of the Hub; empty for none.
+        data: an id of the Hub; empty for none.
+        fetch: what to say after `wattune fetch` in a message.
+
+    Raises:
+        BoardError: not in the cache and no network.
+    """
+    keep_offline()
+    missing = []
+    if model and not Path(model).expanduser().is_dir() and not _traces("model", model):
+        missing.append(f"The model {model}")
+    if data and not _traces("dataset", data):
+        missing.append(f"The data set {data}")
+    if missing:
+        why = why_unreachable()
+        if why is not None:
+            raise _no_network(
+                " and ".join([missing[0], *(m[0].lower() + m[1:] for m in missing[1:])]), why, fetch
+            )
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

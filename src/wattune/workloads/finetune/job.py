@@ -16,33 +16,16 @@ from typing import Any
 from wattune.core.errors import BoardError, InputError
 from wattune.workloads.build import EVALUATION_BATCH
 from wattune.workloads.finetune import features, models, sources
+from wattune.workloads.finetune.faults import is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
 from wattune.workloads.finetune.tokens import StepOrder, TokenTable, epoch_tokens, specials_of, tokenise
 from wattune.workloads.finetune.trainer import make_trainer
-from wattune.workloads.finetune.watch import RunFailedError, StepWatch
+from wattune.workloads.finetune.watch import StepWatch
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[dict[str, Any]], None]
-
-_OOM_WORDS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "nvmapmemalloc",
-    "cublas_status_alloc_failed",
-    # what torch's allocator says on a Jetson that is out of memory: it asks NVML, which is not there
-    "nvml_success == r internal assert failed",
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory was short, by its kind or by the words of the allocators."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error).lower()
-    return isinstance(error, (RuntimeError, OSError)) and any(word in text for word in _OOM_WORDS)
 
 
 class Job:
@@ -171,7 +154,7 @@ class Job:
             obey: asked after every step.
 
         Raises:
-            RunFailedError: a loss went wrong; another run can follow.
+            wattune.workloads.finetune.faults.RunFailedError: a loss went wrong; another run can follow.
             BoardError: not even a batch of one fits.
         """
         while True:
@@ -292,6 +275,3 @@ class Job:
             else:
                 answer["accuracy"] = float((logits.argmax(axis=1) == labels).mean())
         return answer
-
-
-__all__ = ["Job", "RunFailedError", "is_out_of_memory"]

@@ -100,13 +100,12 @@ def open_checkpoint(spec: FinetuneSpec) -> Checkpoint:
         folder = hub.cached_model(spec.checkpoint, spec.revision, weights=False)
         config = _config({**listed.hf_config, **spec.config}, spec.checkpoint)
         return Checkpoint(folder, config, _tokenizer(folder, spec) if folder else None, listed.id)
-    fetch = f"{spec.model or spec.checkpoint} {spec.task or spec.path or 'TASK'}"
     folder = hub.model_folder(
         spec.checkpoint,
         revision=spec.revision,
         trust_pickle=spec.trust_pickle,
         weights=not spec.from_config,
-        fetch=fetch,
+        fetch=spec.fetch_words,
     )
     document = read_json(folder / "config.json", "The configuration")
     if not isinstance(document, dict):

@@ -272,6 +272,19 @@ class FinetuneSpec:
         return find_model(self.model).hf_id  # refuses it, and names what is close
 
     @property
+    def hub_data(self) -> str:
+        """Id of the data set on the Hub that is needed; empty where the data are a file, a folder or made up."""
+        if not self.path:
+            return GLUE
+        here = self.path == MADE_UP or _is_file_name(self.path) or looks_like_folder(self.path)
+        return "" if here else self.path
+
+    @property
+    def fetch_words(self) -> str:
+        """What to say after `wattune fetch` for what this job needs of the Hub."""
+        return f"{self.model if self.listed is not None and not self.name_or_path else self.checkpoint} {self.path or self.task}"
+
+    @property
     def task_kind(self) -> str:
         """What is learnt: as said, else as the task has it, else a class where a label column is named, else text."""
         if self.kind:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from wattune.workloads.finetune.faults import RunFailedError
+
 FIRST_LOSSES = 20
 """Losses whose mean is what a run began with."""
 
@@ -42,19 +44,6 @@ class LossWatch:
                     f"The mean loss of the last {DIVERGED_STEPS} steps is {now:.3g}; the first {len(self._first)} had {began:.3g}.",
                 )
         return None
-
-
-class RunFailedError(Exception):
-    """A run whose losses went wrong.
-
-    Args:
-        kind: ``nan`` or ``diverged``.
-        what: one sentence.
-    """
-
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(what)
-        self.kind, self.what = kind, what
 
 
 class StepWatch:

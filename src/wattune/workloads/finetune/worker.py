@@ -16,11 +16,14 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from wattune.core.errors import BoardError, InputError, IntegrityError, WattuneError
 from wattune.io import read_json
+from wattune.workloads.finetune import hub
+from wattune.workloads.finetune.faults import RunFailedError, is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
 
@@ -39,10 +42,13 @@ class Channel:
     Args:
         commands: where lines are read from; None for none.
         answers: file descriptor that lines are written to.
+        leave: called when nobody listens any more: answers cannot be written, or `LEAVE_S` after the last command.
     """
 
-    def __init__(self, commands: IO[bytes] | None, answers: int) -> None:
-        self._answers = answers
+    def __init__(
+        self, commands: IO[bytes] | None, answers: int, leave: Callable[[int], Any] = os._exit
+    ) -> None:
+        self._answers, self._leave = answers, leave
         self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         if commands is not None:
             threading.Thread(target=self._listen, args=(commands,), daemon=True, name="commands").start()
@@ -62,7 +68,9 @@ class Channel:
             if command["do"] == "quit":
                 break
         self._queue.put(QUIT)
-        threading.Timer(LEAVE_S, os._exit, (0,)).start()  # nobody listens any more
+        timer = threading.Timer(LEAVE_S, self._leave, (0,))
+        timer.daemon = True
+        timer.start()
 
     def say(self, answer: dict[str, Any]) -> None:
         """Answer with one line; where nobody reads it any more, leave."""
@@ -71,7 +79,7 @@ class Channel:
             while data:
                 data = data[os.write(self._answers, data) :]
         except BrokenPipeError:
-            os._exit(0)
+            self._leave(0)
 
     def refuse(self, what: str) -> None:
         """Answer a command that cannot be obeyed."""
@@ -135,9 +143,11 @@ class Obedience:
 
 def serve(spec: FinetuneSpec, channel: Channel) -> int:
     """Load a job and obey until told to quit; returns the exit code."""
-    from wattune.workloads.finetune.job import Job
-
     try:
+        random_weights = spec.from_config and spec.listed is not None and not spec.name_or_path
+        hub.check_at_hand("" if random_weights else spec.checkpoint, spec.hub_data, spec.fetch_words)
+        from wattune.workloads.finetune.job import Job  # seconds of importing
+
         job = Job(spec)
         channel.say(job.ready())
     except Exception as error:  # noqa: BLE001  # whatever it is, the parent is told
@@ -179,8 +189,6 @@ def _run(job: Any, channel: Channel, command: dict[str, Any]) -> dict[str, Any] 
 
 def _fail(channel: Channel, error: Exception, run: str) -> int | None:
     """Tell the parent what failed; returns the exit code, or None where the job can go on."""
-    from wattune.workloads.finetune.job import RunFailedError, is_out_of_memory
-
     answer: dict[str, Any] = {"said": "failed", "run": run, "expected": "", "hint": ""}
     code: int | None
     if isinstance(error, RunFailedError):
