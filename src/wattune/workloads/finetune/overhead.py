@@ -22,8 +22,8 @@ def callback_overhead(
     """Steps of real work (products of matrices) with the watch, against the same steps without it.
 
     Blocks of both kinds come in pairs, in random order within each pair, so that a machine that gets slower or faster
-    meanwhile favours neither. What the watch's calls take by themselves is timed as well: on a machine with other work that is
-    the steadier figure.
+    meanwhile favours neither. One thread works, and its processor time is compared: nothing in a step waits, and other
+    programs on the machine then count for little.
 
     Args:
         step_ms: length of a step, milliseconds.
@@ -33,18 +33,21 @@ def callback_overhead(
 
     Returns:
         ``callback_overhead_pct``, the median over pairs of how much longer the watched block took; ``in_calls_pct``, the
-        time inside the watch's calls as a share of a block, the median over blocks; ``step_ms`` as it was, ``pairs`` and ``block_steps``.
+        time inside the watch's calls as a share of a block, the median over blocks; ``step_ms`` as it was, ``pairs`` and
+        ``block_steps``.
 
     Raises:
         BoardError: torch or transformers is missing.
     """
     torch, _ = import_all()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     a, b = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
     products = 1
     while True:  # how many products a step of that length has
-        begin = time.perf_counter()
+        begin = time.thread_time()
         _step(torch, a, b, products)
-        took_ms = (time.perf_counter() - begin) * 1e3
+        took_ms = (time.thread_time() - begin) * 1e3
         if took_ms > step_ms / 2:
             products = max(1, round(products * step_ms / took_ms))
             break
@@ -61,15 +64,15 @@ def callback_overhead(
     )  # fmt: skip
 
     def block(watched: bool) -> float:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in range(block_steps):
             loss = _step(torch, a, b, products)
             if watched:
-                entered = time.perf_counter()
+                entered = time.thread_time()
                 watch.forward(loss.detach(), 4096)
                 watch.step()
-                inside[0] += time.perf_counter() - entered
-        return time.perf_counter() - begin
+                inside[0] += time.thread_time() - entered
+        return time.thread_time() - begin
 
     try:
         block(True), block(False)
@@ -85,6 +88,7 @@ def callback_overhead(
             plain_s.append(took[False])
     finally:
         os.close(sink)
+        torch.set_num_threads(threads)
     return {
         "callback_overhead_pct": statistics.median(ratios),
         "in_calls_pct": statistics.median(shares),
