@@ -147,6 +147,10 @@ def text_of(name: str, document: dict[str, Any]) -> str:
         from wattune.bench_policies import text
 
         return text(document)
+    if name == "window":
+        from wattune.bench_window import text as window_text
+
+        return window_text(document)
     return "\n".join(f"{key:<28} {value}" for key, value in document.items())
 
 
@@ -191,10 +195,18 @@ def probe() -> dict[str, Any]:
     return run(data_folder())
 
 
+def window() -> dict[str, Any]:
+    """The stopping rule on the modelled board: how often it is right, and how short its windows are."""
+    from wattune.bench_window import run
+
+    return run()
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline": pipeline,
     "paper-protocol": paper_protocol,
     "meter": meter,
     "policies": policies,
     "probe": probe,
+    "window": window,
 }

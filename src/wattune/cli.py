@@ -507,7 +507,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe"))
+    bench.add_argument("name", choices=("pipeline", "paper-protocol", "meter", "policies", "probe", "window"))
     bench.add_argument(
         "--write", action="store_true", help="also save the result where docs/ shows it (paper-protocol)"
     )
