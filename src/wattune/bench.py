@@ -160,6 +160,10 @@ def text_of(name: str, document: dict[str, Any]) -> str:
         from wattune import bench_diverse
 
         return bench_diverse.text(document)
+    if name == "window":
+        from wattune.bench_window import text as window_text
+
+        return window_text(document)
     return "\n".join(f"{key:<28} {value}" for key, value in document.items())
 
 
@@ -202,6 +206,13 @@ def probe() -> dict[str, Any]:
     return run(data_folder())
 
 
+def window() -> dict[str, Any]:
+    """The stopping rule on the modelled board: how often it is right, and how short its windows are."""
+    from wattune.bench_window import run
+
+    return run()
+
+
 def monitors() -> dict[str, Any]:
     """This meter, Zeus and codecarbon on one emulated board and loop."""
     from wattune.bench_monitors import run
@@ -239,4 +250,5 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "monitors": monitors,
     "studies": studies,
     "diverse": diverse,
+    "window": window,
 }

@@ -770,6 +770,7 @@ def build_parser() -> argparse.ArgumentParser:
             "monitors",
             "studies",
             "diverse",
+            "window",
         ),
     )
     bench.add_argument(

@@ -22,7 +22,10 @@ CHAMPION = "champion"
 GATE_MODES = ("off", "dry_run", "enforce")
 OBJECTIVES = ("energy",)
 BOARDS = ("virtual", "recorded", "jetson")
-LOADS = ("command", "external", "emulated")
+LOADS = ("finetune", "command", "external", "emulated")
+LIVE_KEYS = ("load", "live")
+"""Parts of `board` that only a board on which something really runs has."""
+
 METERS = ("steady", "whole-log")
 BASELINES = ("verified", "left-pinned")
 
@@ -43,20 +46,77 @@ class LoadConf:
     """What a real board runs while it is measured (part of group ``board``; docs/measuring.md).
 
     Attributes:
-        kind: ``command`` (a command line, started here), ``external`` (a loop that somebody runs already) or ``emulated``
-            (what `wattune emulate` runs by itself).
+        kind: ``finetune`` (this project's own fine-tuning process), ``command`` (a command line, started here), ``external`` (a
+            loop that somebody runs already) or ``emulated`` (what `wattune emulate` runs by itself).
         command: with ``{model}``, ``{task}``, ``{batch_size}``, ``{precision}``, ``{max_length}``, ``{seed}`` and
             ``{steps_file}`` where those go.
         steps_file: where an external loop counts its steps.
+        finetune: of ``finetune``: settings of every job, over what its workload says (docs/finetuning.md).
+        jobs: of ``finetune``: workload id -> settings of that job alone.
+        emulated_steps: of ``finetune``: the emulated board runs every step too, and a step takes as long as the slower of both.
     """
 
     kind: str = "command"
     command: str = ""
     steps_file: str = ""
+    finetune: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
+    jobs: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
+    emulated_steps: bool = False
 
     def __post_init__(self) -> None:
         """Check values."""
         _one_of("board.load", "kind", self.kind, LOADS)
+        for name, job in self.jobs.items():
+            if not isinstance(job, dict):
+                raise InputError(f"board.load.jobs.{name} is {job!r}.", "Settings of a job were expected.")
+
+
+@dataclass
+class WindowConf:
+    """When the window of a load that reports its steps ends (part of `live`; docs/measuring.md).
+
+    Attributes:
+        ci_pct: when half of the 95 % interval of energy per step is at most this share, percent.
+        block_s: the interval is taken over blocks of whole steps that are at least so long.
+        min_s: shortest window; `max_s` the longest.
+        max_s: see `min_s`.
+        min_steps: fewest steps; `max_steps` the most, 0 for as many as `max_s` allows.
+        max_steps: see `min_steps`.
+        min_blocks: fewest blocks.
+        full_epoch: measure as many steps as an epoch has, to check the extrapolation.
+        epochs: passes over the data of the whole run, whose energy the certificate gives too.
+    """
+
+    ci_pct: float = 1.0
+    block_s: float = 1.0
+    min_s: float = 5.0
+    max_s: float = 120.0
+    min_steps: int = 5
+    max_steps: int = 0
+    min_blocks: int = 5
+    full_epoch: bool = False
+    epochs: int = 3
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _positive(
+            "board.live.window",
+            ci_pct=self.ci_pct,
+            block_s=self.block_s,
+            min_s=self.min_s,
+            min_steps=self.min_steps,
+            epochs=self.epochs,
+        )
+        if self.max_s < self.min_s or (self.max_steps and self.max_steps < self.min_steps):
+            raise InputError(
+                f"board.live.window allows {self.min_s:g} to {self.max_s:g} s and {self.min_steps} to {self.max_steps} steps.",
+                "Longest and most of at least the shortest and the fewest were expected (max_steps may be 0).",
+            )
+        if self.min_blocks < 3:
+            raise InputError(
+                f"board.live.window.min_blocks is {self.min_blocks}.",
+                "At least 3 were expected: a line through two has no interval.",
+            )
 
 
 @dataclass
@@ -66,7 +126,8 @@ class LiveConf:
     Attributes:
         hz: samples of the meter per second.
         warmup_steps: steps between a change of the clock and the window.
-        min_window_s: shortest window; it goes on over more steps than `sweep.steps` where those take less.
+        min_window_s: shortest window; it goes on over more steps than `sweep.steps` where those take less. Of loads that count
+            their steps; `window` is for those that report them.
         start_temp_c: a setting is begun at or below this temperature, where the board gets there; 0: begun at once.
         cool_down_s: how long that is waited for.
         max_temp_c: a board that is hotter before anything runs is not measured.
@@ -75,6 +136,7 @@ class LiveConf:
         idle_s: length of the window in which the idle board is measured before the load is started; 0: not at all.
         attempts: how often a window that cannot be used is taken before its setting is given up.
         free_memory_mb: memory that must be free before the load is started.
+        window: when the window of a load that reports its steps ends.
     """
 
     hz: float = 5.0
@@ -88,6 +150,7 @@ class LiveConf:
     idle_s: float = 5.0
     attempts: int = 3
     free_memory_mb: int = 1024
+    window: WindowConf = field(default_factory=WindowConf)
 
     def __post_init__(self) -> None:
         """Check values."""
@@ -182,7 +245,7 @@ class SweepConf:
         clocks_mhz: pinned clocks; empty for all of the board's table.
         maxn: also measure with unpinned clocks.
         repeats: repeats per setting.
-        steps: training steps in a measured window.
+        steps: training steps in a measured window (a load that reports its steps ends it by `board.live.window`).
         seed: seed of batches and of modelled noise.
         protocol_version: raise it when the way of measuring changes; older cells are then not reused.
         meter: ``steady`` (the energy of training steps) or ``whole-log`` (the paper's: mean power over the whole log,
@@ -529,6 +592,11 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
         ) from error
     to_config(document)
     assert isinstance(document, dict)
+    if (
+        document["board"]["kind"] != "jetson"
+    ):  # nothing runs on the others: what would be measured how says nothing of them
+        for name in LIVE_KEYS:
+            del document["board"][name]
     usual = {"method": WorkloadConf.method, "tokens": WorkloadConf.tokens}
     for name, workload in document["workloads"].items():
         # What most workloads leave as it is stays out: a new key would have all of them measured anew.

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("omegaconf")
+from mounted import Emulated
+
 from schemas import schema
-from trees import emulated_machine, golden, workstation
+from trees import golden, workstation
 from wattune.boards.jetson.sysfs import Sysfs
-from wattune.boards.virtual.emulator import faults, fuse, serve
+from wattune.boards.virtual.emulator import faults, fuse
 from wattune.config import Config, LiveConf, SweepConf, to_config
 from wattune.core.errors import BoardError, InputError
 from wattune.core.settings import MAXN
@@ -46,36 +48,6 @@ def rules(**other: Any) -> LiveConf:
         "hz": 20.0, "warmup_steps": 2, "min_window_s": 0.8, "start_temp_c": 0.0, "idle_s": 0.3, "start_s": 20.0, "stall_s": 5.0,
     }  # fmt: skip
     return LiveConf(**quick | other)
-
-
-class Emulated:
-    """A mounted emulated board with a quick filter."""
-
-    def __init__(self, root: Path, *, power_mode: str | None = None) -> None:
-        self.root = root
-        self.machine, self.tree = emulated_machine(power_mode=power_mode)
-        self.machine.filter_samples = 64
-        self.machine.railgated = False
-        serve.Control(
-            self.machine, self.tree, build_named, lambda text: faults.apply(text, self.machine, self.tree)
-        )
-        self.mount = fuse.Mount(self.tree, root, self.machine.lock)
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        return self.machine.devfreq.bounds_hz()
-
-    @property
-    def boot_file(self) -> str:
-        return (self.root / "proc/sys/kernel/random/boot_id").read_text().strip()
-
-    def true_j(self) -> dict[str, float]:
-        with self.machine.lock:
-            self.machine.advance()
-            return {
-                name: sum(self.machine.true_energy_j[rail] for rail in labels)
-                for name, labels in self.machine.rail_sets.items()
-            }
 
 
 @pytest.fixture
@@ -621,7 +593,7 @@ def test_configuration_of_live_boards_compiles() -> None:
     from wattune.config import compose
 
     real = to_config(compose(ROOT / "conf", "jetson"))
-    assert (real.board.kind, real.board.load.kind) == ("jetson", "command")
+    assert (real.board.kind, real.board.load.kind) == ("jetson", "finetune")
     assert real.sweep.clocks_mhz == []
     emulated = to_config(compose(ROOT / "conf", "smoke", ["board=emulated"]))
     assert (emulated.board.load.kind, emulated.board.live.min_window_s) == ("emulated", 5.0)

@@ -837,3 +837,59 @@ def test_a_pin_holds_at_once_and_for_good(mhz: float) -> None:
     for workload in (SATURATED, STARVED, None):
         bench.machine.set_workload(workload)
         assert set(bench.clocks(30, 0.05)) == {mhz}
+
+
+# --- steps on demand ----------------------------------------------------------------------------------------------------
+
+
+def test_steps_on_demand_are_run_at_their_length_and_nothing_in_between() -> None:
+    bench = Bench(None, pin_mhz=612.0)
+    machine = bench.machine
+    machine.set_workload(MIXED, on_demand=True)
+    bench.go(3.0)
+    assert machine.steps_done == 0
+    idle_j = bench.energy_j()
+    bench.go(3.0)
+    still_idle_j = bench.energy_j() - idle_j
+    spent: dict[int, float] = {}
+    for length, cost in ((50, MIXED.bins[0].cost), (200, MIXED.bins[2].cost)):
+        runs = run_step(QUIET.constants, cost, "fp16", 612.0)
+        took_s = sum(run.time_s for run in runs)
+        machine.ask_step(length)
+        before_j, before = bench.energy_j("gpu_cpu"), machine.steps_done
+        bench.go(took_s * 0.99)
+        assert machine.steps_done == before
+        bench.go(took_s * 0.02)
+        assert machine.steps_done == before + 1
+        spent[length] = bench.energy_j("gpu_cpu") - before_j
+        leakage = leakage_factor(QUIET.constants, machine.temp_c)
+        labels = [rail.label for rail in QUIET.rails]
+        expected_j = sum(
+            run.time_s * rail_powers_w(QUIET.constants, QUIET.rails, run, leakage)[labels.index(label)]
+            for run in runs
+            for label in machine.rail_sets["gpu_cpu"]
+        )
+        assert spent[length] == pytest.approx(expected_j, rel=0.03)
+        bench.go(2.0)
+        assert machine.steps_done == before + 1
+    assert spent[200] > 1.3 * spent[50]
+    before_j = bench.energy_j()
+    bench.go(3.0)
+    assert bench.energy_j() - before_j == pytest.approx(still_idle_j, rel=0.05)
+
+
+def test_steps_asked_for_together_are_run_in_their_order_without_a_gap() -> None:
+    bench = Bench(None, pin_mhz=816.0)
+    bench.machine.set_workload(MIXED, on_demand=True)
+    bench.go(1.0)
+    lengths, times = (48, 128, 80), []
+    for length in lengths:
+        bench.machine.ask_step(length)
+        cost = next(b.cost for b in MIXED.bins if b.tokens == length)
+        times.append(sum(run.time_s for run in run_step(QUIET.constants, cost, "fp16", 816.0)))
+    for number, until_s in enumerate(itertools.accumulate(times), 1):
+        bench.go_to(1.0 + until_s * (1 + 1e-6))
+        assert bench.machine.steps_done == number
+    bench.machine.set_workload(MIXED)
+    with pytest.raises(InputError, match="No workload runs on demand"):
+        bench.machine.ask_step(64)

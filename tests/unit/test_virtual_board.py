@@ -504,3 +504,22 @@ def test_the_answers_of_this_model_version(board: VirtualBoard, key: tuple[str, 
     m = board.measure(workload, key[1], repeat=0, steps=20, seed=42)
     assert MODEL_VERSION == 2, CHANGED
     assert (m.energy_j, m.time_s) == pytest.approx(GOLDEN[key], rel=1e-9), CHANGED
+
+
+def test_a_recording_knows_when_each_step_ended_and_takes_the_batches_it_is_given(
+    board: VirtualBoard,
+) -> None:
+    workload = make_workload(1.2e12, 1.2e10, 1500)
+    batches = [0, 2, 1, 1, 0, 2, 2]
+    _, slower = board.run_noise(workload, 612.0, repeat=0, seed=3)
+    times = [
+        sum(by_clock[list(board.info.table).index(612.0)].time_s for by_clock in board._runs(workload)[b])
+        for b in batches
+    ]
+    pinned = board.record(workload, 612.0, repeat=0, steps=7, seed=3, batches=batches)
+    assert pinned.step_ends_s == pytest.approx([t * slower for t in itertools.accumulate(times)])
+    assert pinned.step_ends_s[-1] == pytest.approx(pinned.window_s)
+    free = board.record(workload, MAXN, repeat=0, steps=7, seed=3, batches=batches)
+    assert len(free.step_ends_s) == 7
+    assert free.step_ends_s[-1] == pytest.approx(free.window_s)
+    assert all(b > a for a, b in itertools.pairwise((0.0, *free.step_ends_s)))

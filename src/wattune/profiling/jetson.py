@@ -9,6 +9,10 @@ How one window is taken: the clock is set, the monitors' filter settles (five ti
 step's end the window begins; it ends at a step's end too, so that energy and time belong to whole steps; sampling goes on for
 another five time constants. Energy and time are scaled to one epoch by the number of steps.
 
+A load that counts its steps is looked at often, and its window has the number of steps that was asked for. One that reports them with
+their times (:class:`wattune.profiling.finetune_load.FinetuneLoad`) begins anew for every window, which ends by the stopping rule
+(:mod:`wattune.profiling.window_rule`); energy and time of an epoch are then extrapolated with its batches' lengths.
+
 What becomes of a window that cannot be used (throttled, another clock seen, a gap, a drift, an unpinned run that is no baseline):
 it is taken again, twice at most by default, and its reasons go into the certificate of the one that counts. Where none counts the
 setting fails with `SettingFailedError` and leaves no cell: a cell without a number would have to be told apart everywhere, and one
@@ -39,6 +43,7 @@ from wattune.boards.jetson.findings import Findings, GpuNode, PowerMode
 from wattune.boards.jetson.powermode import find_power_mode
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError
+from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
 from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.workload import Workload
@@ -47,11 +52,14 @@ from wattune.governing.lease import NEAR, Lease
 from wattune.io import sha256_of
 from wattune.profiling.cells import SweepProtocol
 from wattune.profiling.certificate import certify, judge_baseline, provenance_of
+from wattune.profiling.finetune_load import FinetuneLoad, RunLostError
 from wattune.profiling.load import Load, wait_for_first
-from wattune.profiling.meter import Meter, Window
+from wattune.profiling.meter import SETTLE_TAUS, Meter, Window
 from wattune.profiling.preflight import Preflight, preflight, refuse_unfit_clock, settle_leases
 from wattune.profiling.progress import Countdown
 from wattune.profiling.sweep import SettingFailedError
+from wattune.profiling.window_rule import Block, Extrapolation, WindowRule
+from wattune.profiling.windows import DEFAULT_TAU_S
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +78,13 @@ CLOCK_SHARE, KNOWN_SHARE = 0.98, 0.9
 
 DRIFT, DRIFT_SIGMAS, DRIFT_STEPS = 0.1, 4.0, 8
 """The step time of a window's halves may differ by this share, or by so many standard errors; with fewer steps nothing is said."""
+
+OWN_FEATURES = ("family", "layers", "hidden", "params_m", "seq_len", "batch_size")
+"""What a fine-tuning process knows of its job better than the catalogue."""
+
+KNOWN_TAUS = 2.0
+"""Shortest block of the stopping rule, in time constants of a filter that is known: its lag is corrected exactly, and what is off at
+an edge is too much for one block and too little for the next. Where it is not known a block is no shorter than the filter settles."""
 
 STILL_FALLING_C, STILL_FALLING_S = 0.5, 20.0
 """Waiting is given up where it brought less than this within this time: the board is as cool as it gets."""
@@ -92,9 +107,50 @@ class Rules(Protocol):
     attempts: int
     free_memory_mb: int
 
+    @property
+    def window(self) -> RuleSettings:
+        """When the window of a load that reports ends."""
+
+
+class RuleSettings(Protocol):
+    """See :class:`wattune.config.WindowConf`."""
+
+    ci_pct: float
+    block_s: float
+    min_s: float
+    max_s: float
+    min_steps: int
+    max_steps: int
+    min_blocks: int
+    full_epoch: bool
+    epochs: int
+
 
 OpenLease = Callable[[Sysfs, GpuNode, float], Lease]
 """Makes a lease that is entered then: the tree, the node and a clock in MHz."""
+
+
+@dataclass(slots=True)
+class Span:
+    """From which step to which a window goes.
+
+    Attributes:
+        begin_s: when it begins; `end_s` when it ends; seconds on the meter's clock.
+        end_s: see `begin_s`.
+        first: steps finished before it; `last` at its end.
+        last: see `first`.
+        edges: times and counts of finished steps in it.
+        broken: why it cannot be used; empty where it can.
+        extrapolation: of a load that reports its steps.
+    """
+
+    begin_s: float
+    end_s: float
+    first: int
+    last: int
+    edges: list[tuple[float, int]]
+    broken: str = ""
+    extrapolation: Extrapolation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +161,14 @@ class Taken:
         window: what the meter saw; `certificate` what it rests on.
         steps: training steps in it.
         reasons: why it must not be used.
+        extrapolation: to the epoch, where its batches' lengths are known.
     """
 
     window: Window
     certificate: dict[str, Any]
     steps: int
     reasons: tuple[str, ...]
+    extrapolation: Extrapolation | None = None
 
 
 @dataclass(slots=True)
@@ -201,6 +259,15 @@ class JetsonBoard:
         """What the last measurement rests on."""
         return self._certificate
 
+    def features(self) -> Mapping[str, FeatureValue]:
+        """What the fine-tuning process says of its job; empty for other loads, and where an emulated board runs the catalogue's."""
+        if not isinstance(self.load, FinetuneLoad) or self.load.emulates:
+            return {}
+        answered = self.load.answered
+        return {name: answered.features[name] for name in OWN_FEATURES if name in answered.features} | {
+            "precision": answered.facts["precision"]
+        }
+
     @contextlib.contextmanager
     def session(
         self, workload: Workload, settings: Sequence[Setting], protocol: SweepProtocol, folder: Path
@@ -222,10 +289,12 @@ class JetsonBoard:
                 self._open_lease(self.sysfs, self._gpu, next(s for s in settings if not isinstance(s, str)))
             self.load.check(workload)
             idle = self._measure_idle()
-            rules = self.rules
+            rules, reports = self.rules, isinstance(self.load, FinetuneLoad)
             self.preflight = preflight(
-                self.findings, settings, repeats=protocol.repeats, steps=protocol.steps, warmup_steps=rules.warmup_steps,
-                min_window_s=rules.min_window_s, max_temp_c=rules.max_temp_c, free_memory_mb=rules.free_memory_mb,
+                self.findings, settings, repeats=protocol.repeats, warmup_steps=rules.warmup_steps,
+                steps=rules.window.min_steps if reports else protocol.steps,
+                min_window_s=rules.window.min_s if reports else rules.min_window_s,
+                max_temp_c=rules.max_temp_c, free_memory_mb=rules.free_memory_mb,
                 folder=folder, idle=idle, notes=notes,
             )  # fmt: skip
             log.info("%s: %s", workload.id, self.preflight.text())
@@ -265,7 +334,14 @@ class JetsonBoard:
             if why := self._hold(wanted, anew=attempt > 1):
                 discarded.append(f"window {attempt}: {why}")
                 continue
-            taken = self._take(running, wanted, steps, repeat)
+            try:
+                taken = self._take(running, wanted, steps, repeat)
+            except RunLostError as error:
+                if running.countdown is not None:
+                    running.countdown.give_up(running.repeats - repeat)
+                raise SettingFailedError(
+                    f"At {_name(wanted)} the run was lost: {error.what}", error.expected, error.hint
+                ) from error
             name = _name(wanted)
             if not taken.reasons:
                 return self._measurement(running, wanted, repeat, taken, attempt, discarded)
@@ -322,7 +398,8 @@ class JetsonBoard:
             self.load.stop()
         self._running = self._setting = None
         self.load.start(workload, seed)
-        wait_for_first(self.load, self.rules.start_s)
+        if not isinstance(self.load, FinetuneLoad):  # that one has waited by itself
+            wait_for_first(self.load, self.rules.start_s)
         self._running = _Running(workload, idle=idle)
 
     def _measure_idle(self) -> Window | None:
@@ -377,6 +454,7 @@ class JetsonBoard:
                 "board": name, "provenance": provenance, "power_mode": mode, "table_hz": list(gpu.table_hz), "bounds_hz": [low, high],
                 "rails": {"energy": list(labels), "module": list(found.module or ())}, "load": self.load.text,
                 "rules": [rules.hz, rules.warmup_steps, rules.min_window_s],
+                **({"window": vars(rules.window)} if isinstance(self.load, FinetuneLoad) else {}),
             }
         )  # fmt: skip
         return BoardInfo(
@@ -470,27 +548,20 @@ class JetsonBoard:
     def _take(self, running: _Running, setting: Setting, steps: int, repeat: int) -> Taken:
         pinned = not isinstance(setting, str)
         before = self.findings if pinned else discover(self.sysfs)
-        edges: list[tuple[float, int]] = []
         with Meter(
             before, hz=self.rules.hz, power_mode=lambda found: find_power_mode(found.sysfs)[0]
         ) as meter:
             meter.mark("clock set")
-            meter.settle()
-            counter = _Counter(self.load, self.rules.stall_s, running, self._watch)
-            broken = ""
-            try:
-                counter.beyond(counter.steps + self.rules.warmup_steps)
-                begin, first = meter.mark("window begins", change=False), counter.steps
-                edges.append((begin, first))
-                counter.edges = edges
-                counter.beyond(first + steps - 1, until_s=begin + self.rules.min_window_s)
-                end, last = meter.mark("window ends", change=False), counter.steps
-            except _CountedBackError as error:
-                broken = str(error)
-                begin, first = (edges[0][0] if edges else meter.marks[0].t_s), counter.steps
-                end, last = meter.mark("window ends", change=False), counter.steps
+            if isinstance(self.load, FinetuneLoad):
+                span = self._by_reports(meter, self.load, f"{_name(setting)}, repeat {repeat}")
+            else:
+                span = self._by_polling(meter, running, steps)
             self._watch()
-        window = meter.window(begin, end)
+        training = None
+        if isinstance(self.load, FinetuneLoad):
+            training = self.load.facts()
+            self.load.end()
+        window = meter.window(span.begin_s, span.end_s)
         judgement = None
         if not pinned:
             after = discover(self.sysfs)
@@ -504,17 +575,16 @@ class JetsonBoard:
             )
         one = window.sets[self._energy_set]
         energies = [*running.energies_j.get(setting, [])]
-        done = max(last - first, 1)
-        scale = running.workload.steps_per_epoch / done
+        done = max(span.last - span.first, 1)
         if one.energy_j is not None:
-            energies.append(one.energy_j * scale)
+            energies.append(self._epoch_j(running, self._energy_set, one.energy_j, done, span.extrapolation))
         certificate = certify(
             meter, window, idle=running.idle, repeats_j=energies, baseline=judgement
         ).as_json()
         reasons = list(certificate["invalid"])
         pin = None if self._lease is None else self._lease.receipt()["pins"][-1]
-        if broken:
-            reasons.append(broken)
+        if span.broken:
+            reasons.append(span.broken)
         if one.energy_j is None:
             reasons.append(one.reason)
         elif not one.energy_j > 0:
@@ -534,15 +604,117 @@ class JetsonBoard:
             for name, n in window.events.items()
             if n and pinned
         ]
-        if not broken and (why := drift(edges)):
+        if not span.broken and (why := drift(span.edges)):
             reasons.append(why)
         certificate["pin"] = pin
         certificate["run"] = {
             "load": self.load.text, "workload": running.workload.id, "setting": setting, "repeat": repeat,
-            "steps": done, "first_step": first, "window_s": round(window.duration_s, 6), "order_seed": running.order_seed,
+            "steps": done, "first_step": span.first, "window_s": round(window.duration_s, 6), "order_seed": running.order_seed,
             "start": running.start, "attempt": 0, "discarded": [],
         }  # fmt: skip
-        return Taken(window, certificate, done, tuple(dict.fromkeys(reasons)))
+        if training is not None:
+            certificate["training"] = training
+            certificate["extrapolation"] = (
+                None if span.extrapolation is None else span.extrapolation.as_json(self._energy_set)
+            )
+        return Taken(window, certificate, done, tuple(dict.fromkeys(reasons)), span.extrapolation)
+
+    @staticmethod
+    def _epoch_j(
+        running: _Running, rails: str, window_j: float, steps: int, extrapolation: Extrapolation | None
+    ) -> float:
+        """Energy of an epoch: extrapolated where lengths are known, else in proportion to the steps."""
+        if extrapolation is not None:
+            return extrapolation.epoch_energy_j(rails)[0]
+        return window_j * running.workload.steps_per_epoch / steps
+
+    def _by_polling(self, meter: Meter, running: _Running, steps: int) -> Span:
+        """Follow a load that counts: so many steps, and at least `min_window_s`."""
+        meter.settle()
+        edges: list[tuple[float, int]] = []
+        counter = _Counter(self.load, self.rules.stall_s, running, self._watch)
+        try:
+            counter.beyond(counter.steps + self.rules.warmup_steps)
+            begin, first = meter.mark("window begins", change=False), counter.steps
+            edges.append((begin, first))
+            counter.edges = edges
+            counter.beyond(first + steps - 1, until_s=begin + self.rules.min_window_s)
+            end, last = meter.mark("window ends", change=False), counter.steps
+        except _CountedBackError as error:
+            begin, first = (edges[0][0] if edges else meter.marks[0].t_s), counter.steps
+            end, last = meter.mark("window ends", change=False), counter.steps
+            return Span(begin, end, first, last, edges, str(error))
+        return Span(begin, end, first, last, edges)
+
+    def _rule(self) -> tuple[WindowRule, float]:
+        """The stopping rule and its shortest block, both no shorter than the power monitors' filter lets them be."""
+        asked = self.rules.window
+        tau_s = self.findings.filter.tau_s
+        least_s = KNOWN_TAUS * tau_s if tau_s is not None else SETTLE_TAUS * DEFAULT_TAU_S
+        return (
+            WindowRule(
+                ci_pct=asked.ci_pct, min_s=max(asked.min_s, 2 * SETTLE_TAUS * (tau_s or DEFAULT_TAU_S)), max_s=asked.max_s,
+                min_steps=asked.min_steps, max_steps=asked.max_steps, min_blocks=asked.min_blocks, full_epoch=asked.full_epoch,
+            ),
+            max(asked.block_s, least_s),
+        )  # fmt: skip
+
+    def _by_reports(self, meter: Meter, load: FinetuneLoad, name: str) -> Span:
+        """Follow a load that reports its steps: a run of its own, until the stopping rule ends it."""
+        rule, block_s = self._rule()
+        began_s = load.begin(name, self._watch_in_time())
+        meter.mark("run begins")
+        watch = self._watch_in_time()
+        while True:
+            report = load.report(watch)
+            if report.steps >= self.rules.warmup_steps and report.t_s >= began_s + meter.settle_s:
+                break
+        meter.mark("window begins", change=False)
+        span = Span(report.t_s, report.t_s, report.steps, report.steps, [(report.t_s, report.steps)])
+        blocks: list[Block] = []
+        epoch = load.answered.epoch
+        tokens, block_begin_s, block_first = 0, report.t_s, report.steps
+        while True:
+            report = load.report(watch)
+            if report.steps <= span.last:
+                span.broken = (
+                    "Memory was short in the middle of it, so the run was begun anew with smaller batches."
+                )
+                meter.mark("window ends", change=False)
+                span.end_s = max(span.end_s, span.begin_s + meter.period_s)
+                return span
+            span.end_s, span.last = report.t_s, report.steps
+            span.edges.append((report.t_s, report.steps))
+            tokens += sum(report.tokens)
+            if report.t_s - block_begin_s < block_s:
+                continue
+            meter.mark("block ends", change=False)
+            energies = meter.energies(block_begin_s, report.t_s)
+            judged = energies[self._energy_set]
+            if judged.energy_j is None:
+                span.broken = judged.reason
+                return span
+            known = {set_name: e.energy_j for set_name, e in energies.items() if e.energy_j is not None}
+            blocks.append(Block(report.steps - block_first, tokens, report.t_s - block_begin_s, known))
+            tokens, block_begin_s, block_first = 0, report.t_s, report.steps
+            verdict = rule.judge(blocks, epoch, self._energy_set)
+            if verdict.why is not None:
+                span.extrapolation = Extrapolation(
+                    tuple(blocks), epoch, rule, verdict.why, self.rules.window.epochs
+                )
+                return span
+
+    def _watch_in_time(self) -> Callable[[], None]:
+        """:meth:`_watch`, at most every `WATCH_S`."""
+        last_s = time.monotonic()
+
+        def watch() -> None:
+            nonlocal last_s
+            if time.monotonic() - last_s > WATCH_S:
+                last_s = time.monotonic()
+                self._watch()
+
+        return watch
 
     def _measurement(
         self,
@@ -557,7 +729,12 @@ class JetsonBoard:
         scale = running.workload.steps_per_epoch / taken.steps
         energy_j, module_j = window.sets[self._energy_set].energy_j, window.sets["module"].energy_j
         assert energy_j is not None  # else it were not used
-        running.energies_j.setdefault(setting, []).append(energy_j * scale)
+        reaches = taken.extrapolation
+        epoch_j = self._epoch_j(running, self._energy_set, energy_j, taken.steps, reaches)
+        epoch_module_j = None
+        if module_j is not None and (reaches is None or all("module" in b.energy_j for b in reaches.blocks)):
+            epoch_module_j = self._epoch_j(running, "module", module_j, taken.steps, reaches)
+        running.energies_j.setdefault(setting, []).append(epoch_j)
         taken.certificate["run"] |= {"attempt": attempt, "discarded": discarded}
         self._certificate = taken.certificate
         if running.countdown is not None:
@@ -569,9 +746,9 @@ class JetsonBoard:
         return Measurement(
             setting=setting,
             repeat=repeat,
-            energy_j=energy_j * scale,
-            time_s=window.duration_s * scale,
-            energy_module_j=None if module_j is None else module_j * scale,
+            energy_j=epoch_j,
+            time_s=window.duration_s * scale if reaches is None else reaches.epoch_time_s(),
+            energy_module_j=epoch_module_j,
             gpu_util_pct=window.util_pct,
             gpu_mhz_mean=sum(mhz * s for mhz, s in known.items()) / known_s if known_s > 0 else None,
             temp_c_max=_gpu_temperature(window.temps_max_c),

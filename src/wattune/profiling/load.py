@@ -41,7 +41,7 @@ TAIL_LINES = 8
 
 EMULATOR_STATUS, EMULATOR_CONTROL = "emulator/status.json", "emulator/control"
 
-_DIE_WITH_PARENT = (
+DIE_WITH_PARENT = (
     "import ctypes, os, signal, sys\n"
     "ctypes.CDLL(None).prctl(1, signal.SIGTERM)\n"  # PR_SET_PDEATHSIG: it must not outlive a sweep that was killed
     "if os.getppid() != int(sys.argv[1]): sys.exit(1)\n"
@@ -332,7 +332,7 @@ class CommandLoad:
         self._tail = b""
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *words],
+                [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -540,7 +540,12 @@ class Meter:
         with self._lock:
             return self._window(t0_s, t1_s)
 
-    def _window(self, t0_s: float, t1_s: float) -> Window:
+    def energies(self, t0_s: float, t1_s: float) -> dict[str, SetEnergy]:
+        """Energy of each rail set between two moments, while it still samples; a sample should have been taken at about the second."""
+        with self._lock:
+            return self._energies(t0_s, t1_s)[1]
+
+    def _energies(self, t0_s: float, t1_s: float) -> tuple[dict[str, RailEnergy], dict[str, SetEnergy]]:
         found = self.findings
         rules = Rules(self.period_s, self._bridge_s, found.filter.tau_s)
         rails = {
@@ -551,6 +556,12 @@ class Meter:
             "gpu_cpu": set_energy(found.gpu_cpu, rails, "gpu_cpu"),
             "module": set_energy(found.module, rails, "module"),
         }
+        return rails, sets
+
+    def _window(self, t0_s: float, t1_s: float) -> Window:
+        found = self.findings
+        rules = Rules(self.period_s, self._bridge_s, found.filter.tau_s)
+        rails, sets = self._energies(t0_s, t1_s)
         lo, hi = bisect_left(self._stamps, t0_s), bisect_right(self._stamps, t1_s)
         reads = self._reads_s[lo:hi]
         steps = [t0_s, *self._stamps[lo:hi], t1_s]

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from wattune.boards.base import Board
 from wattune.core.errors import BoardError
+from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
 from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.core.workload import Workload
@@ -26,6 +27,7 @@ from wattune.profiling.cells import (
     workload_features,
     write_cell,
 )
+from wattune.profiling.trajectories import compare_losses, refuse_mixed_batches
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,9 @@ class LiveBoard(Board, Protocol):
 
     def last_certificate(self) -> Mapping[str, Any]:
         """What the last measurement rests on."""
+
+    def features(self) -> Mapping[str, FeatureValue]:
+        """Features of what ran, where they differ from what the workload says of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ def sweep(
 
     Raises:
         InputError: a clock outside the board's table.
-        BoardError: the board cannot measure, or the disk cannot be written; finished cells stay.
+        BoardError: the board cannot measure, batches differ between settings, or the disk cannot be written; finished cells stay.
     """
     table = board.info.table
     settings = [s if isinstance(s, str) else table.match(s) for s in settings]
@@ -119,6 +124,7 @@ def sweep(
     kept: list[Setting] = []
     back: list[Setting] = []
     measured: list[Setting] = []
+    cells: list[Cell] = []
     failed: dict[Setting, SettingFailedError] = {}
     features = workload_features(workload, part)
 
@@ -156,12 +162,18 @@ def sweep(
                 done, what = measured, "measured"
             cell_now = _readable(path, wanted[name])
             assert cell_now is not None  # just checked, moved or written
-            whole = replace(cell_now, features=features, **_identity(board))
+            known = dict(cell_now.features)
+            told = any("training" in certificate for certificate in cell_now.certificates)
+            wanted_features = known | {"part": features["part"]} if told else features
+            whole = replace(cell_now, features=wanted_features, **_identity(board))
             if whole != cell_now:  # e.g. moved from training to held-out, or an older form: not measured anew
                 write_cell(path, whole)
+            cells.append(cell_now)
             done.append(setting)
             if progress is not None:
                 progress(setting, what)
+    if (losses := compare_losses(cells)) is not None:
+        _log.log(logging.WARNING if losses.different else logging.INFO, "%s: %s", workload.id, losses.text())
     if failed:
         first = next(iter(failed.values()))
         names = ", ".join(setting_label(setting) for setting in failed)
@@ -171,6 +183,7 @@ def sweep(
             f"{first.hint} Run the same command again: the {len(kept) + len(back) + len(measured)} settings that were"
             " measured are kept.",
         )
+    refuse_mixed_batches(cells)
     return SweepResult(tuple(kept), tuple(back), tuple(measured), tuple(set_aside))
 
 
@@ -210,7 +223,8 @@ def measure_cell(
         rails=info.rails,
         workload=workload.id,
         setting=setting,
-        features=workload_features(workload, part),
+        features=workload_features(workload, part)
+        | (dict(board.features()) if isinstance(board, LiveBoard) else {}),
         repeats=tuple(repeats),
         noise_free=board.noise_free(workload, setting),
         certificates=tuple(certificates),

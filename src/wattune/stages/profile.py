@@ -67,6 +67,7 @@ def _jetson(config: Config, root: Path) -> Board:
     from wattune.boards.jetson.root import VARIABLE
     from wattune.boards.jetson.sysfs import Sysfs
     from wattune.governing.client import open_lease
+    from wattune.profiling.finetune_load import FinetuneLoad
     from wattune.profiling.jetson import JetsonBoard
     from wattune.profiling.load import CommandLoad, EmulatedLoad, ExternalLoad, Load
 
@@ -86,7 +87,17 @@ def _jetson(config: Config, root: Path) -> Board:
             "Make one with `wattune emulate DIR`, or leave both away for this machine.",
         )
     load: Load
-    if conf.load.kind == "external":
+    if conf.load.kind == "finetune":
+        load = FinetuneLoad(
+            conf.load.finetune,
+            conf.load.jobs,
+            more=lambda workload: {"max_length": config.workloads[workload.id].max_length},
+            block_s=conf.live.window.block_s,
+            start_s=conf.live.start_s,
+            stall_s=conf.live.stall_s,
+            emulated=tree if conf.load.emulated_steps else None,
+        )
+    elif conf.load.kind == "external":
         steps_file = root / conf.load.steps_file if conf.load.steps_file else tree / "run/wattune/steps"
         load = ExternalLoad(steps_file)
     elif conf.load.kind == "emulated":

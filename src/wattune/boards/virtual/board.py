@@ -51,6 +51,7 @@ class Recording:
         gpu_util_pct: mean busy share of the GPU over the window.
         gpu_mhz_mean: mean clock over the window.
         temp_c: die temperature, settled.
+        step_ends_s: when each step ended, from the window's start.
     """
 
     trace: Trace
@@ -59,6 +60,7 @@ class Recording:
     gpu_util_pct: float
     gpu_mhz_mean: float
     temp_c: float
+    step_ends_s: tuple[float, ...]
 
     def energy_j(self, rails: Sequence[str]) -> float:
         """Energy of the window: trapezoid over the samples, stretched from the samples' span to the window."""
@@ -184,9 +186,24 @@ class VirtualBoard:
         return rows
 
     def record(
-        self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int
+        self,
+        workload: Workload,
+        setting: Setting,
+        *,
+        repeat: int,
+        steps: int,
+        seed: int,
+        batches: Sequence[int] | None = None,
     ) -> Recording:
         """The window behind :meth:`measure`, with its trace (same arguments, same noise).
+
+        Args:
+            workload: see :meth:`measure`; `setting`, `repeat`, `steps` and `seed` likewise.
+            setting: see `workload`.
+            repeat: see `workload`.
+            steps: see `workload`.
+            seed: see `workload`.
+            batches: the length bin of every step; drawn for the repeat where not given.
 
         Raises:
             InputError: an unknown clock or precision, no bins, or less than one step.
@@ -196,7 +213,8 @@ class VirtualBoard:
             raise InputError(
                 f"A window of {steps} steps cannot be measured.", "At least one step was expected."
             )
-        batches = draw_batches(workload, steps, f"{seed}|{workload.id}|{repeat}")
+        if batches is None:
+            batches = draw_batches(workload, steps, f"{seed}|{workload.id}|{repeat}")
         segments = self._run(workload, setting, batches)
         power_factor, time_factor = self.run_noise(workload, setting, repeat=repeat, seed=seed)
         time_s = sum(s.duration_s for s in segments)
@@ -214,6 +232,7 @@ class VirtualBoard:
             steps=steps,
             gpu_util_pct=100.0 * sum(s.duration_s * s.run.busy for s in segments) / time_s,
             gpu_mhz_mean=sum(s.duration_s * table[s.index] for s in segments) / time_s,
+            step_ends_s=_step_ends(segments, time_factor),
         )
 
     def run_noise(
@@ -338,6 +357,18 @@ class VirtualBoard:
             mhz_s=mhz_s,
             temp_c=temp_c,
         )
+
+
+def _step_ends(segments: Sequence[Segment], time_factor: float) -> tuple[float, ...]:
+    """When each step ended: the end of the last segment that carries its number."""
+    ends: list[float] = []
+    now_s, step = 0.0, segments[0].step
+    for segment in segments:
+        if segment.step != step:
+            ends.append(now_s * time_factor)
+            step = segment.step
+        now_s += segment.duration_s
+    return (*ends, now_s * time_factor)
 
 
 def draw_batches(workload: Workload, steps: int, seed: str) -> list[int]:

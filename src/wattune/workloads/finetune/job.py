@@ -11,11 +11,13 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import InputError
 from wattune.workloads.build import EVALUATION_BATCH
 from wattune.workloads.finetune import features, models, sources
+from wattune.workloads.finetune.emulated import EmulatedDevice
 from wattune.workloads.finetune.faults import MemoryShortError, is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
@@ -47,6 +49,9 @@ class Job:
         self._torch, self._transformers = models.import_all()
         self.spec = spec
         self.device = models.pick_device(spec)
+        self._emulated: EmulatedDevice | None = None
+        if spec.emulated:
+            self._emulated = EmulatedDevice(Path(spec.emulated), spec.name)
         self.precision = models.pick_precision(spec, self.device)
         begin = time.monotonic()
         checkpoint = models.open_checkpoint(spec)
@@ -103,6 +108,8 @@ class Job:
         """Wait until the device has done what it was given."""
         if self.device == "cuda":
             self._torch.cuda.synchronize()
+        if self._emulated is not None:
+            self._emulated.wait()
 
     def peak_memory_mb(self) -> float:
         """The most memory so far, MB: of the GPU's allocator, or the process's resident memory."""
@@ -196,6 +203,7 @@ class Job:
         watch = StepWatch(
             run, block_steps, say=say, obey=obey, synchronize=self.synchronize, max_steps=spec.max_steps,
             read=lambda losses: torch.stack(losses).float().cpu().tolist(),
+            launched=None if self._emulated is None else self._emulated.step,
         )  # fmt: skip
         with self._repeatable(), tempfile.TemporaryDirectory(prefix="wattune-finetune-") as folder:
             trainer = make_trainer(
@@ -205,11 +213,15 @@ class Job:
             )  # fmt: skip
             self._transformers.set_seed(spec.seed)
             try:
+                if self._emulated is not None:
+                    self._emulated.begin()
                 trainer.train()
                 watch.end()
             finally:
                 del trainer
                 self._free()
+                if self._emulated is not None:
+                    self._emulated.end()
 
     @contextlib.contextmanager
     def _repeatable(self) -> Iterator[None]:

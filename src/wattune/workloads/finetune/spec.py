@@ -98,6 +98,8 @@ class FinetuneSpec:
         seed: of weights that are not in the checkpoint, of dropout and of the order of examples.
         device: ``auto``, ``cpu`` or ``cuda``.
         deterministic: ask torch for kernels whose results repeat bit for bit.
+        emulated: tree of a running `wattune emulate` that runs every step too, of the catalogue's workload
+            (:mod:`wattune.workloads.finetune.emulated`); empty for none.
     """
 
     model: str = ""
@@ -131,6 +133,7 @@ class FinetuneSpec:
     seed: int = 42
     device: str = "auto"
     deterministic: bool = True
+    emulated: str = ""
 
     @classmethod
     def from_dict(cls, document: Any) -> FinetuneSpec:
@@ -200,6 +203,12 @@ class FinetuneSpec:
                 "Made-up sentences need a task whose lengths they take.",
                 f"One of {', '.join(TASKS)} was expected.",
                 "Name one as the task.",
+            )
+        if self.emulated and (self.listed is None or self.job is None):
+            raise InputError(
+                "An emulated board runs workloads of the catalogue only.",
+                "A model and a task of it were expected beside `emulated`.",
+                "Name them; the checkpoint and the data may be others (name_or_path, path).",
             )
         if self.config and not self.from_config:
             raise InputError(

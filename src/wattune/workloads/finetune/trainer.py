@@ -65,6 +65,7 @@ def make_trainer(
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             tokens = inputs["input_ids"].numel()
+            watch.launch(inputs["input_ids"].shape[1])
             loss = super().training_step(model, inputs, num_items_in_batch)
             watch.forward(loss.detach(), tokens)
             return loss

@@ -57,6 +57,7 @@ class StepWatch:
         synchronize: waits until the device has done what it was given.
         read: makes numbers of the losses that were kept on the device.
         max_steps: end after so many; None for never.
+        launched: told the padded length of every step as it begins; None where nobody wants to know.
         clock: seconds, monotonic.
     """
 
@@ -70,8 +71,10 @@ class StepWatch:
         synchronize: Callable[[], None],
         read: Callable[[list[Any]], list[float]],
         max_steps: int | None = None,
+        launched: Callable[[int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._launched = launched
         self.run, self.block_steps, self.max_steps = run, block_steps, max_steps
         self._say, self._obey, self._synchronize, self._read, self._clock = (
             say,
@@ -92,6 +95,11 @@ class StepWatch:
         """The first step is about to be made."""
         self._synchronize()
         self._say({"said": "started", "run": self.run, "t": self._clock()})
+
+    def launch(self, length: int) -> None:
+        """A forward and backward pass over sequences of this padded length is about to be made."""
+        if self._launched is not None and not self._pass_losses:
+            self._launched(length)
 
     def forward(self, loss: Any, tokens: int) -> None:
         """One forward and backward pass was made; `loss` is its share of the step's."""

@@ -25,6 +25,7 @@ from wattune.boards.virtual.model import (
     run_step,
 )
 from wattune.boards.virtual.podgov import PodGov
+from wattune.core.errors import InputError
 from wattune.core.workload import Workload
 
 CONVERSION_S = 0.84e-3
@@ -108,6 +109,7 @@ class Machine:
         self.extra_heat_c = 0.0
         self._fixed_cap_hz: int | None = None
         self._workload: Workload | None = None
+        self._on_demand = False
         self._queue: list[int] = []
         self._phase, self._phases, self._left = 0, 1, 1.0
         self._runs: dict[tuple[int, int], tuple[PhaseRun, ...]] = {}
@@ -200,16 +202,45 @@ class Machine:
         """State of the GPU's cooling device: 0 is not capped."""
         return max(self._throttle, 1 if self._fixed_cap_hz is not None else 0)
 
-    def set_workload(self, workload: Workload | None) -> None:
-        """Run something else from now on; None is idle."""
+    def set_workload(self, workload: Workload | None, *, on_demand: bool = False) -> None:
+        """Run something else from now on; None is idle.
+
+        Args:
+            workload: what.
+            on_demand: only the steps that :meth:`ask_step` asks for, and idle in between.
+        """
         with self.lock:
             self.advance()
             self._workload, self._queue, self._phase, self._left = workload, [], 0, 1.0
+            self._on_demand = on_demand and workload is not None
             self._runs = {}
             rng = random.Random(f"{self._seed}|{workload.id if workload else 'idle'}|{self._drawn}")
             c = self._c
             self._power_factor = rng.lognormvariate(0.0, c.power_noise_rel) if c.power_noise_rel else 1.0
             self._time_factor = rng.lognormvariate(0.0, c.time_noise_rel) if c.time_noise_rel else 1.0
+
+    def ask_step(self, length: float) -> None:
+        """Ask for one more training step, after those asked for before.
+
+        Args:
+            length: padded tokens per example; the workload's length bin nearest to it is run.
+
+        Raises:
+            InputError: nothing runs on demand.
+        """
+        with self.lock:
+            self.advance()
+            if self._workload is None or not self._on_demand:
+                raise InputError(
+                    "No workload runs on demand.", "`train WORKLOAD` was expected before `step LENGTH`."
+                )
+            bins = self._workload.bins
+            self._queue.insert(0, min(range(len(bins)), key=lambda i: abs(bins[i].tokens - length)))
+
+    @property
+    def _computes(self) -> bool:
+        """Whether there is a step to run."""
+        return self._workload is not None and (bool(self._queue) or not self._on_demand)
 
     def set_power_mode(self, name: str) -> None:
         """Switch the mode as nvpmodel does: bounds reset, caps and cores changed."""
@@ -273,7 +304,8 @@ class Machine:
     def _slice(self, now: float) -> None:
         """Go on to the next event: the phase's end, the governor's poll, the gating of the rail, or `now`."""
         room = min(now, self._next_poll) - self._t
-        if self._workload is None:
+        computes = self._computes
+        if not computes:
             may_gate = self.railgate_enable and self.power_control == "auto"
             to_gating = self._idle_since + self._c.railgate_delay_s - self._t
             self.railgated = may_gate and (self.railgated or to_gating <= 0.0)
@@ -289,8 +321,8 @@ class Machine:
                 room, self._left = need, 0.0
             else:
                 self._left -= room / (run.time_s * self._time_factor)
-        self._spend(run, room)
-        if self._workload is not None:
+        self._spend(run, room, computes=computes)
+        if computes:
             self._idle_since = self._t
             if self._left <= 0.0:
                 self._next_phase()
@@ -321,12 +353,12 @@ class Machine:
             self._queue.pop()
             self.steps_done += 1
 
-    def _spend(self, run: PhaseRun, dt: float) -> None:
-        """Let `dt` seconds of a run pass: energy, filter, temperature."""
+    def _spend(self, run: PhaseRun, dt: float, *, computes: bool) -> None:
+        """Let `dt` seconds of a run pass: energy, filter, temperature; the run's own noise goes with steps only."""
         self._t += dt
         powers = rail_powers_w(self._c, self.file.rails, run, self._leakage)
         keep = math.exp(-dt / (self.filter_samples * CONVERSION_S))
-        factor = self._power_factor if self._workload is not None else 1.0
+        factor = self._power_factor if computes else 1.0
         module_w = 0.0
         for rail, power_w in zip(self.file.rails, powers, strict=True):
             label = rail.label

@@ -31,7 +31,7 @@ QUIT_GRACE_S = 0.1
 """The write of `quit` gets its answer before the mount goes."""
 
 LINE_SHOWN = 80
-COMMANDS = "workload NAME|idle, fault NAME ARGS, quit"
+COMMANDS = "workload NAME|idle, train NAME, step LENGTH, fault NAME ARGS, quit"
 
 Workloads = Callable[[str], Workload | None]
 Faults = Callable[[str], None]
@@ -131,7 +131,7 @@ def serve(
 
 
 class Control:
-    """The files in `emulator/`: `control` takes commands, `status.json` says how things are.
+    """The files in `emulator/`: `control` takes commands, `status.json` says how things are, `steps` how many are done.
 
     Args:
         machine: the board.
@@ -147,6 +147,7 @@ class Control:
         self.quit = threading.Event()
         tree.add("emulator/control", File(lambda: f"# {COMMANDS}\n", self._write))
         tree.add("emulator/status.json", File(self._status))
+        tree.add("emulator/steps", File(self._steps))
 
     def obey(self, line: str) -> None:
         """Carry out one command.
@@ -163,6 +164,13 @@ class Control:
             with self._machine.lock:
                 self._machine.advance()
                 self._machine.set_workload(workload)
+        elif command == "train" and rest:
+            known = self._workloads(rest)
+            with self._machine.lock:
+                self._machine.advance()
+                self._machine.set_workload(known, on_demand=True)
+        elif command == "step" and rest:
+            self._machine.ask_step(_length(rest))
         elif command == "fault" and rest:
             if self.mode == "dir" and rest.split()[0] == "hang":
                 raise InputError(
@@ -191,6 +199,11 @@ class Control:
                 self._last_error = str(error)
                 raise OSError(errno.EINVAL, str(error)) from error
 
+    def _steps(self) -> str:
+        with self._machine.lock:
+            self._machine.advance()
+            return f"{self._machine.steps_done}\n"
+
     def _in_force(self) -> list[str]:
         return in_force(self._machine, self._tree) if isinstance(self._tree, BoardTree) else []
 
@@ -218,6 +231,18 @@ class Control:
                 "last_error": self._last_error,
             }
         return json.dumps(document, indent=2) + "\n"
+
+
+def _length(text: str) -> float:
+    try:
+        length = float(text)
+        if not 0 < length < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise InputError(
+            f"'{_short(text)}' is no length.", "Tokens per example, above 0, were expected."
+        ) from None
+    return length
 
 
 def with_sums(machine: Machine, by_rail: Mapping[str, float]) -> dict[str, float]:
