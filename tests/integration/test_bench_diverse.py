@@ -165,3 +165,36 @@ def test_the_page_shows_what_was_saved(document: dict) -> None:
         assert f"<!-- {name}:begin -->\n{table}\n<!-- {name}:end -->" in page
     assert document["model_digest"] == bench.digest(), "run `wattune bench diverse --write`"
     assert document["n_workloads"] == len(diverse())
+
+
+def test_the_words_of_the_page_hold(document: dict) -> None:
+    kinds = document["kinds"]
+
+    def so(way: str, kind: str) -> str:
+        return str(kinds[way][kind]["against_ffg"]["verdict"])
+
+    assert so("expected utilisation", "0 to below 50 %") == so("batch", "1 to below 4 examples") == bench.PAYS
+    assert (
+        so("method", "lora")
+        == so("method", "bitfit")
+        == so("expected utilisation", "95 and more %")
+        == bench.PAYS
+    )
+    assert so("method", "full") == so("precision", "fp32") == so("power mode", "MODE_15W") == bench.ENOUGH
+    low = document["low_clocked"]
+    assert (
+        low["ffg"]["losses_beyond_half_pct"]
+        > low["ffg"]["n"] / 2
+        > 10 * low["mlg-regret"]["losses_beyond_half_pct"]
+    )
+    careful = document["caution"][-1]
+    assert careful["losses_beyond_half_pct"] == 0
+    assert careful["mean_regret_pct"] > 0.5 * document["policies"]["ffg"]["mean_regret_pct"]
+    lost = {e["features"]: e["mean_regret_pct"] for e in document["ablation"]}
+    assert max(lost, key=lost.__getitem__) == "shape instead of counts"
+    assert (
+        max((f for f in lost if f.startswith("without")), key=lost.__getitem__) == "without expected_util_pct"
+    )
+    curve = {e["n"]: e["mean_regret_pct"] for e in document["learning_curve"]}
+    ffg = kinds["power mode"]["MAXN"]["ffg"]
+    assert all((loss < ffg) == (n >= 40) for n, loss in curve.items() if n != 10)
