@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wattune.bench_meter import VirtualBoard
+from wattune.benches.meter import VirtualBoard
 from wattune.boards.virtual.board import VirtualBoard as Model
 from wattune.boards.virtual.emulator.machine import STEPS_PER_SHUFFLE
 from wattune.core.curve import EnergyCurve, Point

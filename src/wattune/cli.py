@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune import __version__
+from wattune.benches import BENCHMARKS
 from wattune.core.errors import InputError, WattuneError
 from wattune.core.settings import Setting, setting_label
 
@@ -540,17 +541,17 @@ def _publish(_: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from wattune.bench import BENCHMARKS, check_page, save, text_of
+    from wattune import benches
 
     if args.write:
-        check_page(args.name)
-    document = BENCHMARKS[args.name]()
+        benches.check_page(args.name)
+    document = benches.run(args.name)
     if args.write:
-        save(args.name, document)
+        benches.write(args.name, document)
     if args.json:
         _out_json(document)
     else:
-        _out(text_of(args.name, document))
+        _out(benches.text(args.name, document))
     return 0 if document.get("ok", True) else 1
 
 
@@ -759,20 +760,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument(
-        "name",
-        choices=(
-            "pipeline",
-            "paper-protocol",
-            "meter",
-            "policies",
-            "probe",
-            "monitors",
-            "studies",
-            "diverse",
-            "window",
-        ),
-    )
+    bench.add_argument("name", choices=BENCHMARKS)
     bench.add_argument(
         "--write",
         action="store_true",

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("hydra")
 
-from wattune import bench_diverse as bench
-from wattune.bench_diverse import POLICIES, Campaign, Case
+from wattune.benches import diverse as bench
+from wattune.benches.diverse import POLICIES, Campaign, Case
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.config import compose, to_config
 from wattune.core.features import COST_FEATURES

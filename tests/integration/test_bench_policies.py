@@ -11,7 +11,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("omegaconf")
 from synthetic import rows, write
 
-from wattune import bench_policies
+from wattune.benches import policies as bench_policies
 from wattune.cli import main
 from wattune.config import load_params
 from wattune.stages.evaluate import evaluate

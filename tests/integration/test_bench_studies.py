@@ -13,8 +13,8 @@ pytest.importorskip("sklearn")
 pytest.importorskip("omegaconf")
 from synthetic import rows, write
 
-from wattune import bench_studies as studies
-from wattune.bench_studies import TREE
+from wattune.benches import studies as studies
+from wattune.benches.studies import TREE
 from wattune.cli import main
 from wattune.config import Config, load_params
 from wattune.learning.judge import fixed_clock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from wattune.bench_meter import (
+from wattune.benches.meter import (
     LOADS,
     WORKLOAD,
     VirtualBoard,

@@ -11,7 +11,7 @@ pytest.importorskip("mlflow")
 pytest.importorskip("flask")
 
 from trees import emulated_machine
-from wattune.bench_meter import findings_of
+from wattune.benches.meter import findings_of
 from wattune.core.errors import BoardError
 from wattune.running.account import Totals
 from wattune.running.choosing import Choice

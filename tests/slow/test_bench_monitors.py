@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wattune import bench_monitors
+from wattune.benches import monitors as bench_monitors
 from wattune.core.errors import BoardError
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from wattune.bench_meter import WORKLOAD, VirtualBoard
+from wattune.benches.meter import WORKLOAD, VirtualBoard
 from wattune.profiling.certificate import certify
 from wattune.profiling.meter import Meter
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattune import bench_probe
+from wattune.benches import probe as bench_probe
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.probe import STARTS
 from wattune.core.settings import MAXN

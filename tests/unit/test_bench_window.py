@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("omegaconf")
-from wattune.bench_window import RAILS, blocks_of, long_run, run, run_windows, summary, text
+from wattune.benches.window import RAILS, blocks_of, long_run, run, run_windows, summary, text
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.config import load_params
 from wattune.core.errors import InputError
@@ -60,7 +60,7 @@ def test_a_hundred_windows_end_within_one_percent(every_block: bool, least: floa
 def test_the_document_has_the_three_figures_and_needs_a_modelled_board(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wattune.bench_window.overhead_of_callback", lambda: (None, "torch is not there."))
+    monkeypatch.setattr("wattune.benches.window.overhead_of_callback", lambda: (None, "torch is not there."))
     document = run(ROOT, windows=27)
     assert document["callback_overhead_pct"] is None
     assert document["callback_overhead_reason"] == "torch is not there."

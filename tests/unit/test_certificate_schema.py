@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from schemas import schema
-from wattune.bench_meter import VirtualBoard
+from wattune.benches.meter import VirtualBoard
 from wattune.boards.jetson.findings import Filter
 from wattune.boards.virtual.emulator import faults
 from wattune.profiling.certificate import certify, judge_baseline

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattune.bench_meter import VirtualTime
+from wattune.benches.meter import VirtualTime
 from wattune.boards.jetson.findings import Filter, Findings, GpuNode, PowerMode, RailChannel
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import InputError

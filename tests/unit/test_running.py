@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from facts import governor
 from live_boards import VirtualLive
-from wattune.bench_meter import VirtualBoard
+from wattune.benches.meter import VirtualBoard
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.explain import because, flips
 from wattune.core.governor import Governor, canonical_json, parse_governor
@@ -174,7 +174,7 @@ def test_the_baseline_wins_where_no_clock_beats_it() -> None:
 @pytest.fixture
 def board() -> Any:
     from trees import emulated_machine
-    from wattune.bench_meter import findings_of
+    from wattune.benches.meter import findings_of
 
     found = findings_of(*emulated_machine())
     found.kind, found.board = "jetson", BOARD
@@ -210,7 +210,7 @@ def test_objectives_are_answered_from_the_leaf(board: Any) -> None:
 
 def test_a_clock_above_the_cap_becomes_the_highest_below_it_and_promises_nothing() -> None:
     from trees import emulated_machine
-    from wattune.bench_meter import findings_of
+    from wattune.benches.meter import findings_of
 
     found = findings_of(*emulated_machine(power_mode="MODE_30W"))
     found.kind, found.board = "jetson", BOARD

@@ -212,14 +212,14 @@ class TestPage:
 
     def test_the_table_is_what_the_command_saved(self, document: dict[str, Any]) -> None:
         pytest.importorskip("pandas")
-        from wattune.paper_protocol import MARK, PAGE, table_text
+        from wattune.benches.paper_protocol import MARK, PAGE, text
 
         _, table, _ = (ROOT / PAGE).read_text().split(MARK)
-        assert table.strip() == table_text(document)
+        assert table.strip() == text(document)
 
     def test_it_was_saved_with_the_present_model(self, document: dict[str, Any]) -> None:
         pytest.importorskip("pandas")
-        from wattune.paper_protocol import model_digest
+        from wattune.benches.paper_protocol import model_digest
 
         assert document["model_digest"] == model_digest(), "run `wattune bench paper-protocol --write`"
         assert document["provenance"] == "simulated"

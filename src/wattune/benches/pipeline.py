@@ -1,4 +1,4 @@
-"""The project's benchmarks, printed by `wattune bench NAME`."""
+"""`wattune bench pipeline`: time a clean pipeline, a second one and one changed workload in a clone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +74,7 @@ def _stages_run(output: str) -> list[str]:
     return re.findall(r"Running stage '([^']+)'", output)
 
 
-def pipeline() -> dict[str, Any]:
+def run() -> dict[str, Any]:
     """Time the pipeline in a fresh clone: a clean run, a second run, and a run after changing one workload.
 
     Returns:
@@ -129,126 +127,3 @@ def pipeline() -> dict[str, Any]:
             and peak_mb <= LIMITS["peak_memory_mb"]
         ),
     }
-
-
-def paper_protocol() -> dict[str, Any]:
-    """What of the paper's results comes from its way of measuring (docs/paper-protocol.md)."""
-    from wattune.paper_protocol import run_all
-
-    return run_all()
-
-
-def text_of(name: str, document: dict[str, Any]) -> str:
-    """A benchmark's result for people."""
-    if name == "paper-protocol":
-        from wattune.paper_protocol import table_text
-
-        return table_text(document)
-    if name == "policies":
-        from wattune.bench_policies import text
-
-        return text(document)
-    if name == "monitors":
-        from wattune.bench_monitors import text
-
-        return text(document)
-    if name == "studies":
-        from wattune import bench_studies
-
-        return bench_studies.text(document)
-    if name == "diverse":
-        from wattune import bench_diverse
-
-        return bench_diverse.text(document)
-    if name == "window":
-        from wattune.bench_window import text as window_text
-
-        return window_text(document)
-    return "\n".join(f"{key:<28} {value}" for key, value in document.items())
-
-
-def check_page(name: str) -> None:
-    """Refuse to save what no page in docs/ shows, before anything runs.
-
-    Raises:
-        InputError: the benchmark has no page.
-    """
-    if name not in PAGES:
-        raise InputError(
-            f"The benchmark '{name}' has no page in docs/.", f"`--write` goes with {', '.join(PAGES)}."
-        )
-
-
-def save(name: str, document: dict[str, Any]) -> None:
-    """Save the result of a benchmark where docs/ shows it."""
-    import_module(PAGES[name]).write(document)
-
-
-def meter() -> dict[str, Any]:
-    """The meter against other readers on one emulated board: CPU time per sample, error of energy."""
-    from wattune.bench_meter import run
-
-    return run()
-
-
-def policies() -> dict[str, Any]:
-    """The policies on the held-out workloads of the feature table, against each other and against their bars."""
-    from wattune.bench_policies import run
-
-    return run()
-
-
-def probe() -> dict[str, Any]:
-    """What the probe finds with three measured clocks, recorded and simulated (two minutes)."""
-    from wattune.bench_probe import run
-    from wattune.stages.validate import data_folder
-
-    return run(data_folder())
-
-
-def window() -> dict[str, Any]:
-    """The stopping rule on the modelled board: how often it is right, and how short its windows are."""
-    from wattune.bench_window import run
-
-    return run()
-
-
-def monitors() -> dict[str, Any]:
-    """This meter, Zeus and codecarbon on one emulated board and loop."""
-    from wattune.bench_monitors import run
-
-    return run()
-
-
-def studies() -> dict[str, Any]:
-    """How the trees' results hang on the training set, its features, its noise and its baseline (five minutes)."""
-    from wattune.bench_studies import run
-
-    return run()
-
-
-def diverse() -> dict[str, Any]:
-    """On which kinds of work a governor pays, in every power mode of the modelled board (minutes)."""
-    from wattune.bench_diverse import run
-
-    return run()
-
-
-PAGES = {
-    "paper-protocol": "wattune.paper_protocol",
-    "studies": "wattune.bench_studies",
-    "diverse": "wattune.bench_diverse",
-}
-"""Benchmark with a page in docs/ -> the module that writes it."""
-
-BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
-    "pipeline": pipeline,
-    "paper-protocol": paper_protocol,
-    "meter": meter,
-    "policies": policies,
-    "probe": probe,
-    "monitors": monitors,
-    "studies": studies,
-    "diverse": diverse,
-    "window": window,
-}

@@ -20,6 +20,7 @@ from wattune.core.curve import EnergyCurve, Point
 from wattune.core.probe import MAX_PROBES, MAX_STEPS, STARTS, Probe, ProbeResult
 from wattune.core.settings import MAXN
 from wattune.core.stats import mean, percentile
+from wattune.stages.validate import data_folder
 
 ABSENT = "absent"
 SHIFTS = (-0.05, 0.0, 0.05, 0.1)
@@ -340,11 +341,10 @@ def _within(document: Mapping[str, Any]) -> dict[str, bool]:
     return held
 
 
-def run(folder: Path | None, root: Path = Path()) -> dict[str, Any]:
-    """The whole benchmark.
+def run(root: Path = Path()) -> dict[str, Any]:
+    """The whole benchmark (two minutes); others' measurements are those of ``WATTUNE_DATA``, where it names any.
 
     Args:
-        folder: others' measurements, from ``WATTUNE_DATA``; None where there are none.
         root: the repository whose feature table the prior's tree learns from.
     """
     curves, expected = held_out_curves(), expected_curves(root)
@@ -357,7 +357,7 @@ def run(folder: Path | None, root: Path = Path()) -> dict[str, Any]:
         "max_probes": MAX_PROBES,
         "max_steps": MAX_STEPS,
         "starts": list(STARTS),
-        "recorded": recorded(folder),
+        "recorded": recorded(data_folder()),
         "virtual": informed,
         "untrained": virtual(curves, known_noise_rel=VIRTUAL_NOISE, move_starts=True),
         "untrained_unknown_noise": virtual(curves),

@@ -199,7 +199,7 @@ def run_way(name: str, conf_dir: Path, seeds: Sequence[int]) -> dict[str, list[f
     return {figure: [one[figure] for one in runs] for figure in FIGURES}
 
 
-def run_all(conf_dir: Path = Path("conf"), seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
+def run(conf_dir: Path = Path("conf"), seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """Run every way of measuring with every seed, two at a time.
 
     Returns:
@@ -244,7 +244,7 @@ def _cell(figure: str, values: Sequence[float]) -> str:
     return f"{mean(values):{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
 
 
-def table_text(document: dict[str, Any]) -> str:
+def text(document: dict[str, Any]) -> str:
     """The tables of the page."""
     cases, variants = document["cases"], document["variants"]
     lines = [
@@ -282,4 +282,4 @@ def write(document: dict[str, Any], root: Path = Path()) -> None:
     if len(parts) != 3:
         raise InputError(f"{PAGE} does not hold '{MARK}' twice.", "The table stands between the two.")
     write_json(root / RESULT, document)
-    write_text(root / PAGE, f"{parts[0]}{MARK}\n{table_text(document)}\n{MARK}{parts[2]}")
+    write_text(root / PAGE, f"{parts[0]}{MARK}\n{text(document)}\n{MARK}{parts[2]}")
