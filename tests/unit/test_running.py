@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from facts import governor
 from live_boards import VirtualLive
 from wattune.benches.meter import VirtualBoard
+from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.explain import because, flips
 from wattune.core.governor import Governor, canonical_json, parse_governor
@@ -25,7 +26,7 @@ from wattune.profiling.meter import Meter
 from wattune.running.account import KEEP_S, Account
 from wattune.running.choosing import Choice, by_governor, check_fits
 from wattune.running.describe import Batches, model_features, parse_features
-from wattune.running.probing import GaveUpError, LiveProbe
+from wattune.running.probing import LEAST_STEPS, GaveUpError, LiveProbe, ProbeTask
 from wattune.running.receipt import build_receipt, read_baseline, text_of
 from wattune.running.session import Session
 from wattune.running.steps import FileSteps, LoadSteps, Steps
@@ -128,6 +129,47 @@ def test_a_run_too_short_is_not_probed_and_a_long_one_keeps_to_one_percent() -> 
     probe.run()
     one_step_late = len(probe.measured) * 12  # edges are looked at twice a second
     assert sum(one.steps for one in probe.measured) <= 200 + one_step_late
+
+
+def test_a_run_too_short_for_two_steps_goes_by_what_was_expected() -> None:
+    """The prior is a share of the baseline: it must not be held against joules, which would always beat or always lose."""
+    for scale in (1e-6, 1.0, 1e6):
+        live = VirtualLive("deberta-v2-xlarge-mnli")
+        prior = EnergyCurve(
+            {306.0: Point(9.0 * scale, 2.0), 612.0: Point(0.7 * scale, 1.4), 1300.5: Point(scale, 1.0)}
+        )
+        probe = LiveProbe(live, live.table_mhz, live.meter.settle_s, prior=prior, run_steps=300 * LEAST_STEPS)
+        chosen = probe.run()
+        assert not probe.measured
+        assert chosen is not None
+        assert abs(chosen - 612.0) < 110
+
+
+def test_a_probe_that_is_given_up_leaves_the_governors_clock() -> None:
+    class Here:
+        """A session that cannot measure a step."""
+
+        account = meter = steps = object()
+        setting: Any = "maxn"
+
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def hold(self, mhz: float) -> None:
+            self.setting = mhz
+
+        def let_go(self) -> None:
+            self.setting = "maxn"
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    for otherwise in (714.0, None):
+        task, session = ProbeTask(otherwise=otherwise), Here()
+        task.end(session, GaveUpError("No steps were seen."))  # type: ignore[arg-type]
+        assert session.setting == (otherwise or "maxn")
+        assert task.gave_up
+        assert ("governor's clock" in session.notes[0]) == (otherwise is not None)
 
 
 def test_no_steps_is_given_up_without_touching_the_clock() -> None:

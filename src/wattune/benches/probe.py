@@ -342,7 +342,7 @@ def _within(document: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def run(root: Path = Path()) -> dict[str, Any]:
-    """The whole benchmark (two minutes); others' measurements are those of ``WATTUNE_DATA``, where it names any.
+    """The whole benchmark (some minutes); others' measurements are those of ``WATTUNE_DATA``, where it names any.
 
     Args:
         root: the repository whose feature table the prior's tree learns from.

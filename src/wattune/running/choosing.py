@@ -65,7 +65,8 @@ class Choice:
         governor: its digest; None without one. `provenance` likewise.
         features: what was known of the workload; `assumed` what was not.
         notes: sentences for people.
-        prior: the leaf's mean energies over the clocks, for a probe; None without one.
+        prior: the leaf's mean energies over the clocks, for a probe; None without one, and where the governor leaves the clocks alone:
+            what it declines to choose by is nothing to probe by.
     """
 
     setting: Setting
@@ -156,8 +157,13 @@ def by_governor(
         features=dict(given),
         assumed={name: value for name, value in every.items() if name in wanted},
         notes=tuple(notes),
-        prior=EnergyCurve(clocks) if len(clocks) > 1 else None,
+        prior=EnergyCurve(clocks) if len(clocks) > 1 and not isinstance(setting, str) else None,
     )
+
+
+def clock_of(setting: Setting) -> float | None:
+    """A setting's clock in MHz; None for ``maxn``."""
+    return None if isinstance(setting, str) else setting
 
 
 def load_governor(where: str) -> Governor:

@@ -38,6 +38,7 @@ from wattune.running.choosing import (
     Choice,
     by_governor,
     check_fits,
+    clock_of,
     default_governor,
     load_governor,
 )
@@ -165,7 +166,7 @@ class Governed:
                 self._choice = by_governor(
                     governor, findings, self._known(), {}, simulated_ok=self._simulated_ok
                 )
-                self._task.prior = self._choice.prior
+                self._task.prior, self._task.otherwise = self._choice.prior, clock_of(self._choice.setting)
             self._choice = Choice(
                 MAXN, "probe", "at most three clocks measured in the first steps", self._objective_text,
                 governor=self._choice.governor, provenance=self._choice.provenance, notes=self._choice.notes,

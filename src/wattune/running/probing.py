@@ -18,7 +18,7 @@ from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import WattuneError
 from wattune.core.objectives import ENERGY, Objective, cost_of
 from wattune.core.probe import MAX_PROBES, RUN_SHARE, Probe, ProbeResult
-from wattune.core.settings import hz_to_mhz, setting_label
+from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
 from wattune.profiling.meter import Window
 from wattune.running.account import Totals
 from wattune.running.session import Session
@@ -157,6 +157,10 @@ class LiveProbe:
             run_steps=self.run_steps,
         )
         self.result = probe.run()
+        if (
+            not self.measured
+        ):  # too short a run to be probed: what was expected beforehand is a share, and no joules
+            return self.result.chosen
         base = self.baseline.each
         chosen = self.result.predicted[self.result.chosen]
         if self.objective.limited is None and cost_of(self.objective, base) <= cost_of(
@@ -314,6 +318,7 @@ class ProbeTask:
         probe: what it did; None where it could not begin.
         gave_up: why it was not finished; empty where it was.
         working: until it is done.
+        otherwise: the governor's clock, held where the probe is given up; None without one.
         find_steps: waits for steps, and gives another source of them where the session's own has none.
         held_from: what was spent, and the steps finished, when the clock to keep was set; None before.
     """
@@ -323,6 +328,7 @@ class ProbeTask:
     run_steps: int | None = None
     window_s: float = WINDOW_S
     start_s: float = START_S
+    otherwise: float | None = None
     find_steps: Callable[[], Steps | None] | None = None
     probe: LiveProbe | None = field(init=False, default=None)
     gave_up: str = field(init=False, default="")
@@ -362,8 +368,7 @@ class ProbeTask:
             else:
                 session.hold(chosen)
         except (GaveUpError, WattuneError) as error:
-            session.let_go()
-            self._give_up(session, str(error))
+            self.end(session, error)
             return
         finally:
             session.probing = False
@@ -371,6 +376,15 @@ class ProbeTask:
         if done is not None:
             self.held_from = (session.account.total(), done)
 
-    def _give_up(self, session: Session, why: str) -> None:
+    def end(self, session: Session, error: Exception) -> None:
+        """What becomes of the clock where the probe was not finished: the governor's, unless it was the clock that failed."""
+        if isinstance(error, GaveUpError) and self.otherwise is not None:
+            session.hold(self.otherwise)
+        else:
+            session.let_go()
+        self._give_up(session, str(error), held=session.setting)
+
+    def _give_up(self, session: Session, why: str, held: Setting = MAXN) -> None:
         self.gave_up = why
-        session.note(f"The probe was given up, and the clocks are left alone. {why}")
+        done = "the clocks are left alone" if isinstance(held, str) else "the governor's clock is held"
+        session.note(f"The probe was given up, and {done}. {why}")

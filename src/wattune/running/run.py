@@ -22,7 +22,7 @@ from wattune.io import write_json
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running import process
-from wattune.running.choosing import Choice, by_governor, default_governor, load_governor
+from wattune.running.choosing import Choice, by_governor, clock_of, default_governor, load_governor
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, read_baseline, text_of
 from wattune.running.session import Session
@@ -276,8 +276,9 @@ def _decide(
                 "energy, edp, ed2p, time, or a limit on slowdown or power was expected.",
             )
         task = ProbeTask(
-            objective, None if choice is None else choice.prior, args.steps, args.probe_window, START_S
-        )
+            objective, None if choice is None else choice.prior, args.steps, args.probe_window, START_S,
+            None if choice is None else clock_of(choice.setting),
+        )  # fmt: skip
         rule = "at most three clocks measured in the first steps"
         probed = Choice(
             MAXN, "probe", rule, args.objective,
