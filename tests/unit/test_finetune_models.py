@@ -164,3 +164,27 @@ def test_longer_examples_are_cut_where_the_model_ends(tmp_path: Path) -> None:
     long = [{"text": " ".join(["water"] * 100), "label": n % 2} for n in range(4)]
     made = job(folder(tmp_path / "bert", BERT), str(write_csv(tmp_path / "long.csv", long)))
     assert made.table.lengths.tolist() == [64] * 4
+
+
+def test_choose_takes_a_model_and_data_of_ones_own(tmp_path: Path, data: str) -> None:
+    from wattune import cli
+
+    where = folder(tmp_path / "bert", BERT, weights=True)
+    words = [
+        "choose",
+        "--config",
+        str(where),
+        "--data",
+        data,
+        "--text-columns",
+        "text",
+        "--label-column",
+        "label",
+    ]
+    given, assumed = cli._given_features(cli.build_parser().parse_args(words))
+    made = job(where, data, from_config=False)
+    assert given == made.ready()["features"]
+    assert assumed == {"batch_size": 32.0}
+    for wrong in (["choose", "--data", data], [*words, "--model", "bert-base"]):
+        with pytest.raises(InputError, match="One of --model and --config"):
+            cli._given_features(cli.build_parser().parse_args(wrong))
