@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -61,6 +63,15 @@ def snapshot(root: Path) -> dict[str, bytes]:
     }
 
 
+def everything(db: Path) -> dict[str, list[tuple]]:
+    """Every row of every table of a store."""
+    with contextlib.closing(sqlite3.connect(db)) as connection:
+        names = [
+            name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")
+        ]
+        return {name: connection.execute(f'select * from "{name}"').fetchall() for name in names}
+
+
 def children(of: int) -> list[str]:
     """Command lines of live processes below `of`."""
     listed = subprocess.run(
@@ -84,7 +95,9 @@ def test_local_store_twice_moved_and_wiped(tmp_path: Path, monkeypatch: pytest.M
     root = tmp_path / "a folder"
     prepare(root)
     first = publish(root)
+    before = everything(root / "mlflow.db")
     assert publish(root) == first
+    assert everything(root / "mlflow.db") == before
     assert not [args for args in children(os.getpid()) if str(root) in args]
     assert not list(root.glob("mlflow.db-*.log"))
     assert not (Path.cwd() / "mlruns").exists()
@@ -150,10 +163,10 @@ def test_runs_say_what_they_are(tmp_path: Path, server: str, client: MlflowClien
     assert {"mean_saving_pct", "mean_regret_pct", "mean_slowdown_pct"} <= names["maxn"]
     mlg = runs["mlg"]
     assert mlg.data.metrics["mean_saving_pct"] == 17.0
-    assert mlg.data.metrics["small.mean_saving_pct"] == -4.0
-    assert mlg.data.metrics["mean_saving_ci95_low"] == 15.0
+    assert mlg.data.metrics["small/mean_saving_pct"] == -4.0
+    assert mlg.data.metrics["ci95/mean_saving_low_pct"] == 15.0
     assert mlg.data.params == {
-        "policy": "mlg",
+        "policy": "05 mlg",
         "evaluate.bootstrap_resamples": "2000",
         "train.max_depth": "[1, 2]",
     }
@@ -171,8 +184,8 @@ def test_runs_say_what_they_are(tmp_path: Path, server: str, client: MlflowClien
     lock = json.loads((tmp_path / "dvc.lock").read_text())
     assert mlg.inputs.dataset_inputs[0].dataset.digest == lock["stages"]["features"]["outs"][0]["md5"]
     figures = [Path(item.path).name for item in client.list_artifacts(mlg.info.run_id, "figures")]
-    assert figures == ["01_policies.png", "02_curves-bert-base.png", "03_confusion.png"]
-    assert mlg.info.run_name == "5 mlg"
+    assert figures == ["01-policies.png", "02-curves-bert-base.png", "03-confusion.png"]
+    assert mlg.info.run_name == "05 mlg"
 
     search = client.search_runs(
         [experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{registration['search_run']}'"
@@ -199,10 +212,52 @@ def test_a_committed_lock_stamps_its_commit_on_the_runs(
     subprocess.run([*git, "commit", "-qm", "second"], check=True)
     assert publish(tmp_path, uri=server) == first
     tags = client.get_run(first["runs"]["mlg"]).data.tags
+    version = client.get_model_version(first["model"], "1")
     head = subprocess.run(
         [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert (tags["git.dirty"], tags["git.commit"]) == ("false", head)
+    assert (version.tags["git.dirty"], version.tags["git.commit"]) == ("false", head)
+    assert f"`{head}`" in version.description
+
+
+def test_a_new_report_replaces_the_old_one_and_nothing_else(
+    tmp_path: Path, server: str, client: MlflowClient
+) -> None:
+    """The report and the card may change while the evaluation stays: the runs stay, the newest page is theirs."""
+    prepare(tmp_path, board="report-board")
+    first = publish(tmp_path, uri=server)
+    run_id = first["runs"]["mlg"]
+    names = {item.path for item in client.list_artifacts(run_id)}
+    assert {"figures", "model_card.md", "workloads.json"} <= names
+    assert "report.html" not in names
+    page = tmp_path / "reports/index.html"
+    for text in ("<p>first", "<p>second"):
+        page.write_text(text)
+        assert publish(tmp_path, uri=server) == first
+        assert Path(client.download_artifacts(run_id, "report.html", str(tmp_path))).read_text() == text
+    experiment = client.get_experiment_by_name("wattune/report-board/simulated")
+    assert "[the report page](#/experiments/" in experiment.tags["mlflow.note.content"]
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_the_view_finds_the_policies_of_this_publication_alone(
+    tmp_path: Path, server: str, client: MlflowClient
+) -> None:
+    prepare(tmp_path, board="view-board")
+    publish(tmp_path, uri=server)
+    prepare(tmp_path, board="view-board", regret=3.0)
+    second = publish(tmp_path, uri=server)
+    experiment = client.get_experiment_by_name("wattune/view-board/simulated")
+    view = json.loads(experiment.tags["mlflow.sharedViewState.wattune-policies"])
+    state = json.loads(view["state"])
+    found = client.search_runs(
+        [experiment.experiment_id], state["searchFilter"], order_by=[f"{state['orderByKey']} ASC"]
+    )
+    assert [run.info.run_id for run in found] == list(second["runs"].values())
+    assert [run.info.run_name for run in found] == ["01 maxn", "05 mlg", "09 oracle"]
+    search = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.wattune-search"])["state"])
+    assert len(client.search_runs([experiment.experiment_id], search["searchFilter"])) == 2
 
 
 def test_files_that_no_lock_names_are_known_by_their_bytes(tmp_path: Path, server: str) -> None:

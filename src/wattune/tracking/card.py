@@ -9,7 +9,7 @@ from wattune.core.features import FEATURES
 from wattune.core.settings import setting_label
 from wattune.tracking.results import Results
 
-_PROVENANCE = {
+PROVENANCE_WORDS = {
     "measured": "Measured on a real board by this project.",
     "recorded": "Learned from sweeps that others recorded on a real board.",
     "simulated": (
@@ -171,7 +171,8 @@ def _where_it_fails(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def _gate(results: Results) -> str:
+def gate_section(results: Results) -> str:
+    """The gate's verdict and every rule, as Markdown."""
     decision = results.decision
     promote = "It may become champion." if decision["promote"] else "It is not promoted: challenger only."
     head = f"Mode `{decision['mode']}`, verdict: **{decision['verdict']}**. {promote}"
@@ -187,6 +188,11 @@ def _gate(results: Results) -> str:
         for rule in decision["rules"]
     ]
     return f"{head}\n\n{table(('rule', 'value', 'demanded', 'passed', 'reason'), rows)}" if rows else head
+
+
+def tree_section(results: Results) -> str:
+    """The tree as a block of text, as Markdown."""
+    return f"```text\n{results.governor.tree.text()}\n```"
 
 
 def _limits(results: Results) -> str:
@@ -251,7 +257,7 @@ def model_card(results: Results) -> str:
     policies = [(f"`{name}`", *_result_cells(groups["all"])) for name, groups in results.metrics.items()]
     sections = [
         f"# Governor `{governor.policy}` for `{governor.board}` ({governor.provenance})",
-        f"> {_PROVENANCE[governor.provenance]}",
+        f"> {PROVENANCE_WORDS[governor.provenance]}",
         _facts(results),
         "## Intended use",
         "Pick the GPU clock before fine-tuning a small language model on this board: `wattune choose --model M --task T`. "
@@ -264,9 +270,9 @@ def model_card(results: Results) -> str:
         "## Where it is bad",
         _where_it_fails(results),
         "## The tree",
-        f"```text\n{governor.tree.text()}\n```",
+        tree_section(results),
         "## The gate",
-        _gate(results),
+        gate_section(results),
         "## Limits",
         _limits(results),
         "## Training",

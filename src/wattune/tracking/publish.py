@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import BoardError, InputError, WattuneError
-from wattune.io import file_sha256, read_text
-from wattune.tracking.card import number, with_interval
+from wattune.io import file_sha256
+from wattune.tracking import pages
+from wattune.tracking.pages import NOTE_TAG, run_metrics, run_name, story
 from wattune.tracking.receipts import Receipt, git_tags, lock_md5, read_lock, receipt
 from wattune.tracking.results import (
     DECISION,
@@ -29,6 +30,7 @@ from wattune.tracking.results import (
     METRICS,
     MODEL_CARD,
     POLICIES,
+    REPORT,
     TRAIN_METRICS,
     Results,
     policy_place,
@@ -40,24 +42,13 @@ from wattune.tracking.store import connected, require, tracking_uri
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
-METRIC_NAMES = (
-    "mean_saving_pct",
-    "min_saving_pct",
-    "max_saving_pct",
-    "mean_regret_pct",
-    "p95_regret_pct",
-    "max_regret_pct",
-    "mean_slowdown_pct",
-)
-SEARCH_METRICS = ("loo_accuracy", "loo_regret_pct", "leaves", "depth")
-HYPER_PARAMETERS = ("policy", "max_depth", "min_samples_leaf", "criterion", "prune_pct")
-GROUP_PREFIXES = {"all": "", "large": "large.", "small": "small."}
 READING_ORDER = ("policies", "savings", "regret", "curves", "confusion")
 REQUIREMENTS = ["mlflow>=3.10,<4", "pandas>=2.2"]
-LONGEST_DESCRIPTION = 5000
 FINGERPRINT_TAG = "dvc.stage_fingerprint"
+LAYOUT_TAG = "wattune.layout"
+LAYOUT = "2"
+"""Names and artifacts of runs. Runs of another layout are left alone, and new ones made beside them."""
 REASON_TAG = "champion.reason"
-NOTE_TAG = "mlflow.note.content"
 LATER = "The files stay; publish later with `wattune publish`."
 
 
@@ -137,41 +128,6 @@ def refusal_reason(results: Results, name: str) -> str | None:
     return f"the gate did not promote it: {decision['verdict']} in mode {decision['mode']}{why}"
 
 
-def story(results: Results, policy: str) -> str:
-    """A few sentences on a policy for people who open its run."""
-    own, meta = results.metrics[policy]["all"], results.meta
-    warning = "**Simulated: a modelled board, no measurement.** " if meta["provenance"] == "simulated" else ""
-    text = (
-        f"{warning}Policy `{policy}` on `{meta['board']}` ({meta['provenance']}, power mode {meta['power_mode']}, rails "
-        f"{meta['rails']}), judged on {meta['n_workloads']} workloads ({meta['split']}, {meta['judged_on']}).\n\n"
-        f"Saving {with_interval(own.get('mean_saving_pct'), own.get('mean_saving_ci95'))} %, worst "
-        f"{number(own.get('min_saving_pct'))} %; slowdown "
-        f"{with_interval(own.get('mean_slowdown_pct'), own.get('mean_slowdown_ci95'))} %; regret "
-        f"{with_interval(own.get('mean_regret_pct'), own.get('mean_regret_ci95'))} %."
-    )
-    if policy == results.policy:
-        text += f"\n\nThis is the governor `{results.governor.digest}`; the gate's verdict stands with its model version."
-    return text
-
-
-def run_metrics(groups: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a policy's run: the same names for every policy; unknown ones are left out."""
-    found = {}
-    for group, prefix in GROUP_PREFIXES.items():
-        result = groups.get(group)
-        if result is None:
-            continue
-        for name in METRIC_NAMES:
-            if result.get(name) is not None:
-                found[prefix + name] = float(result[name])
-        for name in ("mean_saving", "mean_regret", "mean_slowdown"):
-            low_high = result.get(f"{name}_ci95")
-            if low_high is not None:
-                found[f"{prefix}{name}_ci95_low"], found[f"{prefix}{name}_ci95_high"] = map(float, low_high)
-        found[f"{prefix}n"] = float(result["n"])
-    return found
-
-
 def reading_order(figures: list[Path]) -> list[Path]:
     """Figures in the order a reader wants them: policies, savings, curves, confusion, then the rest by name."""
 
@@ -180,6 +136,11 @@ def reading_order(figures: list[Path]) -> list[Path]:
         return (min(hits, default=len(READING_ORDER)), path.as_posix())
 
     return sorted(figures, key=place)
+
+
+def numbered(figures: list[Path]) -> dict[str, Path]:
+    """Names that any list shows in this order: ``01-policies.png``, ``02-savings.png``."""
+    return {f"{index:02d}-{figure.name}": figure for index, figure in enumerate(figures, start=1)}
 
 
 class _Publisher:
@@ -197,6 +158,7 @@ class _Publisher:
         self.stages = read_lock(root)
         self.evaluate = receipt(root, self.stages, "evaluate", [METRICS, POLICIES], params)
         self.train = receipt(root, self.stages, "train", [GOVERNOR, TRAIN_METRICS, LOOCV], params)
+        self.data_digest = lock_md5(self.stages, "features", FEATURES) or file_sha256(root / FEATURES)[:32]
         self.git = git_tags(root)
         for item in (self.evaluate, self.train):
             if item.source == "files":
@@ -204,6 +166,7 @@ class _Publisher:
                     "No entry of dvc.lock fits the files of stage '%s': its runs are known by the files' bytes.",
                     item.stage,
                 )
+        self.figures = numbered(reading_order(list((root / FIGURES).rglob("*.png"))))
         self.experiment_id = self._find_or_create_experiment()
 
     # --- runs -------------------------------------------------------------------------------------------------------
@@ -211,8 +174,7 @@ class _Publisher:
     def _find_or_create_experiment(self) -> str:
         experiment = self.client.get_experiment_by_name(self.experiment)
         if experiment is None:
-            note = f"Policies that pick a GPU clock on {self.results.governor.board}; one run per policy."
-            experiment_id = self.client.create_experiment(self.experiment, tags={NOTE_TAG: note})
+            experiment_id = self.client.create_experiment(self.experiment)
             experiment = self.client.get_experiment(experiment_id)
         elif experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)
@@ -234,33 +196,39 @@ class _Publisher:
             "rails": str(meta["rails"]),
             "objective": governor.objective,
             "held_out_digest": str(meta["held_out_digest"]),
+            "data_digest": self.data_digest,
             "governor.digest": governor.digest,
             "dvc.stage": item.stage,
             FINGERPRINT_TAG: item.fingerprint,
             f"{FINGERPRINT_TAG}.source": item.source,
+            LAYOUT_TAG: LAYOUT,
             "mlflow.source.name": f"python -m wattune.stages.{item.stage}",
             "mlflow.source.type": "LOCAL",
             **self.git,
         }
 
+    def _query(self, item: Receipt, **tags: str) -> str:
+        wanted = {FINGERPRINT_TAG: item.fingerprint, LAYOUT_TAG: LAYOUT} | tags
+        return " and ".join(f"tags.`{name}` = '{value}'" for name, value in wanted.items())
+
     def _find_run(self, item: Receipt, **tags: str) -> str | None:
-        wanted = {FINGERPRINT_TAG: item.fingerprint} | tags
-        query = " and ".join(f"tags.`{name}` = '{value}'" for name, value in wanted.items())
-        found = self.client.search_runs(
-            [self.experiment_id], f"{query} and attributes.status = 'FINISHED'", max_results=1
-        )
+        query = f"{self._query(item, **tags)} and attributes.status = 'FINISHED'"
+        found = self.client.search_runs([self.experiment_id], query, max_results=1)
         if not found:
             return None
         run = found[0]
-        # During `dvc repro` the tree is dirty, for dvc.lock has just changed; once it is committed, say so.
-        if (
-            item.source == "dvc.lock"
-            and self.git["git.dirty"] == "false"
-            and run.data.tags.get("git.dirty") != "false"
-        ):
+        if self._now_committed(item, run.data.tags):
             for name, value in self.git.items():
                 self.client.set_tag(run.info.run_id, name, value)
         return str(run.info.run_id)
+
+    def _now_committed(self, item: Receipt, tags: Mapping[str, str]) -> bool:
+        """During `dvc repro` the tree is dirty, for dvc.lock has just changed; once it is committed, that can be said."""
+        return (
+            item.source == "dvc.lock"
+            and self.git["git.dirty"] == "false"
+            and tags.get("git.dirty") != "false"
+        )
 
     def _log_batch(self, run_id: str, metrics: Mapping[str, float], params: Mapping[str, str]) -> None:
         from mlflow.entities import Metric, Param
@@ -277,13 +245,14 @@ class _Publisher:
         from mlflow.data import from_pandas
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        digest = lock_md5(self.stages, "features", FEATURES) or file_sha256(self.root / FEATURES)[:32]
         frame = pd.read_csv(self.root / FEATURES)
         # Whole numbers become floats: a column of them may be blank in another table.
         frame = frame.astype(dict.fromkeys(frame.select_dtypes("integer").columns, "float64"))
         with warnings.catch_warnings():  # it weighs two kinds of sources and says so
             warnings.simplefilter("ignore")
-            facts = from_pandas(frame, source=FEATURES.as_posix(), name="features", digest=digest).to_dict()
+            facts = from_pandas(
+                frame, source=FEATURES.as_posix(), name="features", digest=self.data_digest
+            ).to_dict()
         fields = {
             name: facts[name] for name in ("name", "digest", "source_type", "source", "schema", "profile")
         }
@@ -296,26 +265,42 @@ class _Publisher:
         found = self._find_run(item, policy=policy)
         if found is not None:
             return found
-        tags = self._tags(item) | {"policy": policy, NOTE_TAG: story(self.results, policy)}
-        run = self.client.create_run(
-            self.experiment_id, tags=tags, run_name=f"{policy_place(policy) + 1} {policy}"
-        )
+        tags = self._tags(item) | {"policy": policy}
+        color = pages.run_color(policy)
+        if color is not None:
+            tags[pages.COLOR_TAG] = color
+        run = self.client.create_run(self.experiment_id, tags=tags, run_name=run_name(policy))
         run_id = str(run.info.run_id)
-        self._log_batch(run_id, run_metrics(self.results.metrics[policy]), {"policy": policy} | item.params)
+        self._log_batch(
+            run_id, run_metrics(self.results.metrics[policy]), {"policy": run_name(policy)} | item.params
+        )
         self.client.log_inputs(run_id, [self._dataset("evaluation")])
-        rows = pd.DataFrame([row for row in self.results.rows if row["policy"] == policy])
-        self.client.log_table(run_id, rows, "policies.json")
+        rows = pd.DataFrame(pages.table_rows(self.results.rows, policy))
+        self.client.log_table(run_id, rows, pages.TABLE_FILE)
+        shown = self.figures if policy == self.results.policy else dict(list(self.figures.items())[:1])
+        with tempfile.TemporaryDirectory() as folder:
+            for name, path in shown.items():
+                (Path(folder) / name).write_bytes(path.read_bytes())
+            self.client.log_artifacts(run_id, folder, "figures")
         if policy == self.results.policy:
-            with tempfile.TemporaryDirectory() as folder:
-                for index, figure in enumerate(
-                    reading_order(list((self.root / FIGURES).rglob("*.png"))), start=1
-                ):
-                    (Path(folder) / f"{index:02d}_{figure.name}").write_bytes(figure.read_bytes())
-                self.client.log_artifacts(run_id, folder, "figures")
             for path in (METRICS, POLICIES):
                 self.client.log_artifact(run_id, str(self.root / path))
+        figure = self._first_figure()
+        link = None if figure is None else pages.artifact_link(self.experiment_id, run_id, figure)
+        self.client.set_tag(run_id, NOTE_TAG, story(self.results, policy, link))
         self.client.set_terminated(run_id)
         return run_id
+
+    def _picture(self, run_id: str) -> str | None:
+        figure = self._first_figure()
+        return (
+            None
+            if figure is None
+            else pages.picture(run_id, figure, "Savings, regret and slowdown of every policy")
+        )
+
+    def _first_figure(self) -> str | None:
+        return next((f"figures/{name}" for name in self.figures), None)
 
     def _search_run(self) -> str:
         item = self.train
@@ -331,20 +316,22 @@ class _Publisher:
         tags = self._tags(item) | {"role": "search", NOTE_TAG: note}
         run = self.client.create_run(self.experiment_id, tags=tags, run_name="leave-one-out search")
         run_id = str(run.info.run_id)
-        figures = {name: float(train[name]) for name in SEARCH_METRICS if train[name] is not None}
+        figures = {name: float(train[name]) for name in pages.SEARCH_HEADLINES if train[name] is not None}
         self._log_batch(run_id, figures, item.params)
         self.client.log_inputs(run_id, [self._dataset("training")])
         for row in candidates:
-            hyper = {name: row[name] for name in HYPER_PARAMETERS if row.get(name)}
+            hyper = {name: row[name] for name in pages.HYPER_PARAMETERS if row.get(name)}
             tags = self._tags(item) | {
                 "role": "candidate",
                 "chosen": row["chosen"],
                 "ships": row.get("ships", ""),
                 "mlflow.parentRunId": run_id,
             }
-            child = self.client.create_run(self.experiment_id, tags=tags, run_name=f"tree {row['candidate']}")
+            child = self.client.create_run(
+                self.experiment_id, tags=tags, run_name=f"tree {int(row['candidate']):02d}"
+            )
             child_id = str(child.info.run_id)
-            scores = {name: float(row[name]) for name in SEARCH_METRICS if row[name]}
+            scores = {name: float(row[name]) for name in pages.SEARCH_HEADLINES if row[name]}
             self._log_batch(child_id, scores, hyper)
             self.client.set_terminated(child_id)
         self.client.log_artifact(run_id, str(self.root / LOOCV))
@@ -359,6 +346,54 @@ class _Publisher:
         runs = {policy: self._policy_run(policy) for policy in reversed(list(self.results.metrics))}
         return dict(sorted(runs.items(), key=lambda pair: policy_place(pair[0]))), search
 
+    # --- what people see first --------------------------------------------------------------------------------------
+
+    def front_page(self, run_id: str) -> None:
+        """The experiment's note, tags and saved views, and the newest card and report beside the governor's run.
+
+        Args:
+            run_id: of the governor's run.
+        """
+        has_report = (self.root / REPORT).is_file()
+        self._attach(run_id, MODEL_CARD, pages.CARD_FILE)
+        if has_report:
+            self._attach(run_id, REPORT, pages.REPORT_FILE)
+        governor = self.results.governor
+        note = pages.experiment_note(
+            self.results, self.experiment_id, run_id, self.model, self._first_figure(), has_report
+        )
+        candidates = self._query(self.train, role="candidate")
+        views = {
+            pages.POLICIES_VIEW: ("Policies side by side", pages.policies_view(self._query(self.evaluate))),
+            pages.SEARCH_VIEW: ("The search for the tree", pages.search_view(candidates)),
+        }
+        before = dict(self.client.get_experiment(self.experiment_id).tags)
+        now_ms = int(time.time() * 1000)
+        wanted = {
+            "board": governor.board,
+            "provenance": governor.provenance,
+            "data_digest": self.data_digest,
+            pages.KIND_TAG: pages.TRAINING_KIND,
+            NOTE_TAG: note,
+        } | {
+            pages.VIEW_TAG + view: pages.view_tag(name, state, before.get(pages.VIEW_TAG + view), now_ms)
+            for view, (name, state) in views.items()
+        }
+        for name, value in wanted.items():
+            if before.get(name) != value:
+                self.client.set_experiment_tag(self.experiment_id, name, value)
+
+    def _attach(self, run_id: str, path: Path, name: str) -> None:
+        """Log a file that may change while the run stays; once for the same bytes."""
+        tag, digest = f"{name}.sha256", file_sha256(self.root / path)
+        if self.client.get_run(run_id).data.tags.get(tag) == digest:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / name
+            copy.write_bytes((self.root / path).read_bytes())
+            self.client.log_artifact(run_id, str(copy))
+        self.client.set_tag(run_id, tag, digest)
+
     # --- registry ---------------------------------------------------------------------------------------------------
 
     def _version_tags(self) -> dict[str, str]:
@@ -372,20 +407,31 @@ class _Publisher:
             "governor.digest": governor.digest,
             "held_out_digest": str(meta["held_out_digest"]),
             "gate.verdict": str(self.results.decision["verdict"]),
+            "gate.mode": str(self.results.decision["mode"]),
+            "data_digest": self.data_digest,
             "board": governor.board,
             "provenance": governor.provenance,
             "policy": governor.policy,
             "mean_regret_pct": repr(float(all_["mean_regret_pct"])),
             "mean_saving_pct": "" if saving is None else repr(float(saving)),
             FINGERPRINT_TAG: self.evaluate.fingerprint,
+            f"{FINGERPRINT_TAG}.train": self.train.fingerprint,
+            **self.git,
         }
 
-    def _card(self) -> str:
-        card = read_text(self.root / MODEL_CARD, "The model card", "Run `dvc repro`.")
-        if len(card) <= LONGEST_DESCRIPTION:
-            return card
-        end = "\n\n... The whole card is the artifact model_card.md."
-        return card[: card.rindex("\n\n", 0, LONGEST_DESCRIPTION - len(end))] + end
+    def _description(self, run_id: str, tags: Mapping[str, str]) -> str:
+        meta = self.results.meta
+        commit = tags["git.commit"] + (" and changes not committed" if tags["git.dirty"] == "true" else "")
+        lineage = [
+            ("git commit", commit),
+            (f"{self.evaluate.source}, stage evaluate", self.evaluate.fingerprint),
+            (f"{self.train.source}, stage train", self.train.fingerprint),
+            ("data, features.csv", self.data_digest),
+            ("held-out workloads", str(meta["held_out_digest"])),
+            ("governor.json", self.results.governor.digest),
+        ]
+        link = pages.artifact_link(self.experiment_id, run_id, pages.CARD_FILE)
+        return pages.description(self.results, lineage, link, self._picture(run_id))
 
     def _find_version(self, tags: Mapping[str, str]) -> str | None:
         identity = ("governor.digest", "held_out_digest", "gate.verdict")
@@ -408,9 +454,10 @@ class _Publisher:
             governor = self.results.governor
             tags = {"board": governor.board, "provenance": governor.provenance}
             self.client.create_registered_model(self.model, tags=tags)
-        tags, card = self._version_tags(), self._card()
+        tags = self._version_tags()
         found = self._find_version(tags)
         if found is None:
+            text = self._description(run_id, tags)
             with tempfile.TemporaryDirectory() as folder:
                 save_pyfunc(Path(folder) / "model", self.root)
                 logged = self.client.create_logged_model(
@@ -423,12 +470,32 @@ class _Publisher:
                 logged.artifact_location,
                 run_id=run_id,
                 tags=tags,
-                description=card,
+                description=text,
                 model_id=logged.model_id,
             )
             found = str(created.version)
-        self.client.update_registered_model(self.model, card)
+        else:
+            text = self._kept_description(found, run_id)
+        if self.client.get_registered_model(self.model).description != text:
+            self.client.update_registered_model(self.model, text)
         return found
+
+    def _kept_description(self, version: str, run_id: str) -> str:
+        """What a version that is there already says of itself: its first lineage, with the commit once there is one."""
+        kept = self.client.get_model_version(self.model, version)
+        tags = dict(kept.tags)
+        if tags.get(FINGERPRINT_TAG) != self.evaluate.fingerprint:
+            return str(
+                kept.description
+            )  # another evaluation of the same governor: what was judged first stands
+        if "git.commit" not in tags or self._now_committed(self.evaluate, tags):
+            tags |= self.git
+            for name, value in self.git.items():
+                self.client.set_model_version_tag(self.model, version, name, value)
+        text = self._description(run_id, tags)
+        if kept.description != text:
+            self.client.update_model_version(self.model, version, text)
+        return text
 
     def aliases(self, version: str) -> tuple[list[str], dict[str, str | None]]:
         """Move the aliases.
@@ -553,6 +620,7 @@ def publish(root: Path, params: Mapping[str, Any] | None = None, uri: str | None
         with connected(uri or tracking_uri(root)) as address:
             publisher = _Publisher(address, root, results, params or {})
             runs, search = publisher.runs()
+            publisher.front_page(runs[results.policy])
             version = publisher.version(runs[results.policy])
             aliases, champion = publisher.aliases(version)
     except WattuneError:

@@ -22,6 +22,7 @@ METRICS = Path("reports/evaluate/metrics.json")
 POLICIES = Path("reports/evaluate/policies.csv")
 FIGURES = Path("reports/evaluate/figures")
 DECISION = Path("reports/gate/decision.json")
+REPORT = Path("reports/index.html")
 REGISTRATION = Path("reports/publish/registration.json")
 
 _HINT = "Run `dvc repro` in the repository root."

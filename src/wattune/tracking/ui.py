@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import signal
 import sys
+import urllib.request
 
 from wattune.core.errors import BoardError, WattuneError
+from wattune.tracking.pages import POLICIES_VIEW, view_link
 from wattune.tracking.store import (
     LOCALHOST,
     Server,
@@ -20,6 +23,21 @@ from wattune.tracking.store import (
     store_lock,
     tracking_uri,
 )
+
+
+def published(address: str) -> list[tuple[str, str]]:
+    """Names and ids of the experiments that a server has and Wattune published; none where it does not say."""
+    request = urllib.request.Request(  # noqa: S310  # our own server
+        f"{address}/api/2.0/mlflow/experiments/search",
+        data=json.dumps({"max_results": 100, "filter": "name LIKE 'wattune/%'"}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            found = json.load(answer).get("experiments", [])
+    except (OSError, ValueError):
+        return []
+    return sorted((str(item["name"]), str(item["experiment_id"])) for item in found)
 
 
 def serve(host: str, port: int) -> None:
@@ -53,6 +71,10 @@ def serve(host: str, port: int) -> None:
             if not started:
                 server.stop(keep_log=True)
     sys.stdout.write(f"MLflow is at {address} (store {db}). Ctrl-C ends it.\n")
+    for name, experiment_id in published(address):
+        sys.stdout.write(
+            f"Policies of {name}, side by side: {address}/{view_link(experiment_id, POLICIES_VIEW)}\n"
+        )
     sys.stdout.flush()
     try:
         with contextlib.suppress(KeyboardInterrupt):
