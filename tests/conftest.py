@@ -8,6 +8,10 @@ import os
 import sys
 from pathlib import Path
 
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # tiny models: more threads than cores only get into each other's way
+
 try:
     from hypothesis import settings
 except ImportError:  # where only the base install is tested

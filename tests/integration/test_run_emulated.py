@@ -185,7 +185,11 @@ def test_daemons_are_said_and_the_clock_comes_back_at_the_end_of_the_main_proces
         (["--governor", "nowhere.json", "--", "true"], 2, "does not exist"),
         (["--mhz", "612", "--probe", "--", "true"], 2, "One of the two"),
         (["--mhz", "612", "--objective", "fame", "--", "true"], 2, "no objective"),
-        (["--mhz", "612", "--objective", "energy:max_slowdown_pct=much", "--", "true"], 2, "no number"),
+        (
+            ["--mhz", "612", "--objective", "energy:max_slowdown_pct=much", "--", "true"],
+            2,
+            "A number was expected",
+        ),
         (["--probe", "--objective", "energy:deadline_s=9", "--", "true"], 2, "whole run"),
         (["--mhz", "612", "--json", "no/such/folder/r.json", "--", "true"], 2, "cannot be kept"),
         (["--mhz", "612", "--baseline", "none.json", "--", "true"], 2, "does not exist"),
@@ -299,7 +303,7 @@ def test_a_cooling_device_lowers_below_its_limit(board: Served) -> None:
     assert one.stdout.readline() == "go\n"
     try:
         board.fault("thermal-cap 612000000")
-        time.sleep(2.5)
+        time.sleep(6)  # it looks once a second; on a busy machine later
         board.fault("clear")
         assert board.pinned(612)
     finally:
@@ -315,7 +319,7 @@ def test_somebody_elses_clock_is_left_alone(board: Served) -> None:
     node = board.root / board.tree.node
     (node / "max_freq").write_text("1020000000\n")
     (node / "min_freq").write_text("1020000000\n")
-    time.sleep(2.5)
+    time.sleep(6)
     out = one.communicate("", timeout=30)
     assert one.returncode == 0
     assert board.bounds == (1_020_000_000, 1_020_000_000)

@@ -414,7 +414,7 @@ def reading_costs(seconds: float = READ_S, rounds: int = ROUNDS) -> dict[str, An
                     job = {
                         "reader": name, "seconds": seconds, "hz": READ_HZ, "pairs": pairs,
                         "plan": plan_text(rails_only if name == "ours_rails_only" else plan),
-                        "source": str(Path(__file__).resolve().parents[1]),
+                        "source": str(Path(__file__).resolve().parents[2]),
                     }  # fmt: skip
                     done = _timed_reader(
                         [str(python), "-B", str(Path(__file__).resolve()), json.dumps(job)], lost

@@ -260,7 +260,7 @@ def _ask(tool: str, tree: Path, folder: Path, seconds: float) -> dict[str, Any] 
         "tool": tool,
         "tree": str(tree),
         "seconds": seconds,
-        "source": str(Path(__file__).resolve().parents[1]),
+        "source": str(Path(__file__).resolve().parents[2]),
     }
     environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "LC_ALL": "C.UTF-8", "HOME": str(folder)}
     done = subprocess.run(
