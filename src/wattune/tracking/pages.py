@@ -316,10 +316,10 @@ def search_view(query: str) -> str:
     Args:
         query: finds its runs.
     """
-    charts = [_parallel(HYPER_PARAMETERS, list(SEARCH_HEADLINES)[:2], MAIN_SECTION)]
+    charts = [_parallel(HYPER_PARAMETERS[:3], ["loo_regret_pct"], MAIN_SECTION)]
     charts += [_bar(name, MAIN_SECTION, name) for name in SEARCH_HEADLINES]
     columns = [f"params.`{name}`" for name in HYPER_PARAMETERS]
-    columns += [f"metrics.`{name}`" for name in SEARCH_HEADLINES] + ["tags.`chosen`"]
+    columns += [f"metrics.`{name}`" for name in SEARCH_HEADLINES] + ["tags.`chosen`", "tags.`ships`"]
     best_first = "metrics.`loo_regret_pct`"
     return _view(query=query, sort=best_first, columns=columns, charts=charts, sections=(MAIN_SECTION,))
 
