@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -66,7 +65,7 @@ def comparison(root: Path, registration: dict[str, Any], free_port: int) -> Iter
         assert said.startswith("Policies of wattune/test-board/simulated, side by side: ")
         yield said.split(": ", 1)[1].strip()
     finally:
-        served.send_signal(signal.SIGINT)
+        served.terminate()
         served.wait(timeout=30)
 
 
