@@ -166,6 +166,37 @@ def _given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     return given, assumed
 
 
+def _features_for(args: argparse.Namespace, governor: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As :func:`_given_features`, with what a governor asks for besides and a model can tell."""
+    given, assumed = _given_features(args)
+    modelled = _modelled_utilisation(args, governor, given)
+    return given | modelled, assumed | modelled
+
+
+def _modelled_utilisation(args: argparse.Namespace, governor: Any, given: dict[str, Any]) -> dict[str, float]:
+    """The utilisation that the modelled board shows, where the governor asks for it and nobody said it.
+
+    Only for a workload of the catalogue and a board that has a model; the training's median would answer for every workload alike.
+    """
+    from wattune.boards.virtual.board import VirtualBoard
+    from wattune.boards.virtual.constants import board_files
+
+    name = "gpu_util_ref_pct"
+    reference = governor.document.get("training", {}).get("reference_mhz")
+    file = board_files().get(governor.board.lower())
+    if (
+        name in given or name not in {feature.name for feature in governor.features} or file is None
+        or not _is_number(reference) or args.config is not None or args.data or not (args.model and args.task)
+    ):  # fmt: skip
+        return {}
+    try:
+        board = VirtualBoard(file, power_mode=governor.power_mode)
+    except InputError:  # a power mode that the model does not have
+        return {}
+    known = board.noise_free(_catalogue_workload(args), board.info.table.nearest(float(reference)))
+    return {} if known.gpu_util_pct is None else {name: round(known.gpu_util_pct, 2)}
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e18 < value < 1e18
 
@@ -198,7 +229,7 @@ def _choose(args: argparse.Namespace) -> int:
 
     objective, unit = parse_objective(args.objective), _unit(args)
     governor = _load_governor(args.governor)
-    given, from_catalogue = _given_features(args)
+    given, from_catalogue = _features_for(args, governor)
     decision = governor.decide_for(given, objective, unit)
     asked = {feature.name for feature in governor.features}
     assumed = {name: value for name, value in from_catalogue.items() if name in asked} | decision.assumed
@@ -250,9 +281,13 @@ def _expectation(governor: Any, decision: Any) -> str:
     slowdown = decision.expected_slowdown_pct
     time = "time unknown" if slowdown is None else f"{slowdown:+.1f} % time"
     return (
-        f"Expected against MAXN: {decision.expected_saving_pct:.1f} % less energy, {time}"
+        f"Expected against MAXN: {_energy(decision.expected_saving_pct)}, {time}"
         f" (mean of the training workloads in this leaf; {governor.provenance})."
     )
+
+
+def _energy(saving_pct: float) -> str:
+    return f"{abs(saving_pct):.1f} % {'less' if saving_pct >= 0 else 'more'} energy"
 
 
 def _say_caveats(governor: Any, decision: Any, assumed: dict[str, Any]) -> None:
@@ -337,7 +372,7 @@ def _pareto(args: argparse.Namespace) -> int:
         )
     else:
         governor = _load_governor(args.governor)
-        given, _ = _given_features(args)
+        given, _ = _features_for(args, governor)
         expected = governor.expected_curve(given)
         front = pareto.front_of(
             {} if expected is None else expected.points,
@@ -410,7 +445,7 @@ def _predict(args: argparse.Namespace) -> int:
         _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
     if answer is not None:
         _out(
-            f"{args.objective}: {_clock(answer.setting)}, {answer.saving_pct:.1f} % less energy and"
+            f"{args.objective}: {_clock(answer.setting)}, {_energy(answer.saving_pct)} and"
             f" {answer.slowdown_pct:+.1f} % time against {setting_label(answer.baseline)}"
             f" ({answer.energy_j:.4g} J and {answer.time_s:.4g} s per epoch)."
         )
@@ -602,7 +637,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return ready()
 
-    return run(args, features_of=lambda: _given_features(args), keep=keep)
+    return run(args, features_of=lambda governor: _features_for(args, governor), keep=keep)
 
 
 def _clockd(args: argparse.Namespace) -> int:

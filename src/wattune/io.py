@@ -66,8 +66,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """As :func:`write_text`, for bytes."""
+    """As :func:`write_text`, for bytes; what is no regular file (a device, a pipe) is written into, never replaced."""
     with clear_os_errors(path):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb", buffering=0) as device:
+                device.write(data)
+            return
+        path = Path(os.path.realpath(path))  # what a link names is replaced, and not the link
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         try:

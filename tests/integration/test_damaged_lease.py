@@ -223,3 +223,35 @@ def _board(node: str) -> Any:
 
     gpu = GpuNode(node, None, trees.ORIN_TABLE, 408000000, 408000000, None, "nvhost_podgov")
     return Findings(Sysfs(Path("/nonexistent")), gpu=gpu), gpu
+
+
+def test_a_pin_that_lost_its_file_is_seen_and_can_be_freed(
+    pinned: Pinned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody removed the lease file and the pin was killed: nothing says what was found, but the bounds show the pin."""
+    assert pinned.restore() == 0
+    said = capsys.readouterr().out
+    assert "the bounds are 408 to 408 MHz" in said
+    assert f"wattune restore --full-range --root {pinned.root}" in said
+    assert pinned.bounds == (408000000, 408000000)
+    assert pinned.restore("--full-range") == 0
+    assert pinned.bounds == (306000000, 612000000)
+    capsys.readouterr()
+    assert pinned.restore("--full-range") == 0
+    assert capsys.readouterr().out == "Nothing to restore: no clock was left pinned.\n"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"saved_min_hz": 612000000, "saved_max_hz": 306000000},
+        {"saved_max_hz": 99_999_999_999},
+        {"saved_max_hz": 0},
+    ],
+)
+def test_bounds_that_no_board_has_are_damage(pinned: Pinned, changed: dict[str, int]) -> None:
+    pinned.file.write_text(json.dumps(json.loads(pinned.text) | changed))
+    assert pinned.restore() == 4
+    assert pinned.bounds == (408000000, 408000000)
+    assert pinned.restore("--full-range") == 0
+    assert pinned.bounds == (306000000, 612000000)

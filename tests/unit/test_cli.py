@@ -391,3 +391,44 @@ def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) ->
     piped = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in piped.stderr
+
+
+def test_a_question_for_utilisation_is_answered_for_the_workload_and_not_by_the_median(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tree that asks for utilisation alone would otherwise give every workload of the catalogue the same clock."""
+    settings = (510.0, 714.0, MAXN)
+    curve = {
+        "rel_energy": (0.8, 0.8, 1.0),
+        "rel_time": (1.4, 1.2, 1.0),
+        "n": 3,
+        "saving_range_pct": (1.0, 30.0),
+    }
+    tree = Tree(
+        [
+            Split("gpu_util_ref_pct", 53.0, None, 1, 2),
+            Leaf(510.0, expected_saving_pct=20.0, **curve),
+            Leaf(714.0, expected_saving_pct=20.0, **curve),
+        ]
+    )
+    where = tmp_path / "governor.json"
+
+    def clock(board: str, *words: str) -> tuple[float, float]:
+        document = governor_document(
+            board=board, power_mode="MAXN", provenance="simulated", objective="energy", policy="mlg", rails="gpu_cpu",
+            baseline=MAXN, settings=settings, tree=tree, training={"n_workloads": 6, "reference_mhz": 1300.5},
+            features=(FeatureRange("gpu_util_ref_pct", "%", "number", 20.0, 100.0, (), 93.7),),
+        )  # fmt: skip
+        where.write_text(canonical_json(document))
+        answer = ask(capsys, "choose", *words, "--governor", str(where))
+        return answer["mhz"], answer["assumed"].get("gpu_util_ref_pct")
+
+    orin = "jetson-agx-orin-64gb"
+    small, low = clock(orin, "--model", "pythia-31m", "--task", "sst2")
+    large, high = clock(orin, "--model", "bert-base", "--task", "sst2")
+    assert (small, large) == (510.0, 714.0)
+    assert low < 40 < 95 < high
+    more = clock(orin, "--model", "pythia-31m", "--task", "sst2", "--batch-size", "512")
+    assert more[1] > low
+    assert clock(orin, "--model", "pythia-31m", "--task", "sst2", "--gpu-util", "99") == (714.0, None)
+    assert clock("jetson-of-nobody", "--model", "pythia-31m", "--task", "sst2") == (714.0, 93.7)

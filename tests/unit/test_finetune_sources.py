@@ -38,6 +38,30 @@ def test_separators_inside_a_text_do_not_cut_a_line_of_json(tmp_path: Path) -> N
     assert made.first == ["one\u2028two\x85three", "x"]
 
 
+def test_a_file_as_spreadsheets_write_it_is_read(tmp_path: Path) -> None:
+    plain = write_csv(tmp_path / "a.csv", rows(12))
+    marked = tmp_path / "b.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    one, other = (load(path, **CLASSES)[0] for path in (marked, plain))
+    assert (one.first, one.labels, one.n_labels) == (other.first, other.labels, other.n_labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.jsonl", b"\n \n", "is empty"),
+        ("a.csv", b"text;label\nfine;1\n", "separated by commas"),
+        ("a.csv", "text,label\nh\u00e9,1\n".encode("latin-1"), "iconv"),
+    ],
+)
+def test_files_of_another_kind_say_what_to_do(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError) as refused:
+        load(tmp_path / name, **CLASSES)
+    assert says in str(refused.value)
+
+
 def test_names_of_classes_are_numbered_in_their_alphabetical_order(tmp_path: Path) -> None:
     made, _ = load(
         write_csv(tmp_path / "a.csv", [{"text": "x", "label": n} for n in ("sad", "glad", "sad")]), **CLASSES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,22 @@ def test_reading_what_is_not_there_or_not_json(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):
         read_json(tmp_path / "binary", "The file")
+
+
+def test_what_is_no_regular_file_is_written_into_and_never_replaced(tmp_path: Path) -> None:
+    """Devices and pipes are somebody's: a rename over them would take them away for everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "hello\n")
+        assert os.read(reader, 100) == b"hello\n"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    with pytest.raises(BoardError, match="disk is full"):
+        write_text(full, "x")
+    assert Path("/dev/full").is_char_device()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "pipe"]

@@ -129,17 +129,36 @@ def give_back(sysfs: Sysfs, one: Damaged, node: GpuNode, wanted: FullRange) -> O
     _must_be_of(one, node)
     lock = state.lock_node(sysfs, one.path.parent, node.path)
     try:
-        try:
-            write_bounds(sysfs, node.path, wanted.bounds)
-            after = read_bounds(sysfs, node.path)
-        except OSError as error:
-            return Outcome("failed", f"The bounds could not be set to {wanted.bounds}: {reason_of(error)}.")
-        if not fits(after, wanted.bounds, capped=True):
-            return Outcome("failed", f"The bounds read {after} after {wanted.bounds} was written.", after)
-        state.remove(one.path)
-        return Outcome("restored", f"The bounds were set to {after}, the table up to {wanted.by}.", after)
+        outcome = _set(sysfs, node, wanted)
+        if outcome.kind == "restored":
+            state.remove(one.path)
+        return outcome
     finally:
         lock.release()
+
+
+def free(sysfs: Sysfs, node: GpuNode, wanted: FullRange) -> Outcome:
+    """Set the full range where no lease file is left to say what was found.
+
+    Raises:
+        BoardError: somebody holds the clock.
+    """
+    lock = state.lock_node(sysfs, state.usable_folder(sysfs), node.path)
+    try:
+        return _set(sysfs, node, wanted)
+    finally:
+        lock.release()
+
+
+def _set(sysfs: Sysfs, node: GpuNode, wanted: FullRange) -> Outcome:
+    try:
+        write_bounds(sysfs, node.path, wanted.bounds)
+        after = read_bounds(sysfs, node.path)
+    except OSError as error:
+        return Outcome("failed", f"The bounds could not be set to {wanted.bounds}: {reason_of(error)}.")
+    if not fits(after, wanted.bounds, capped=True):
+        return Outcome("failed", f"The bounds read {after} after {wanted.bounds} was written.", after)
+    return Outcome("restored", f"The bounds were set to {after}, the table up to {wanted.by}.", after)
 
 
 def forget(one: Damaged) -> None:

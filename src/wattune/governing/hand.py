@@ -17,12 +17,13 @@ from typing import Any
 from wattune.boards.jetson.discovery import discover, gpu_load_pct, why_no_clock
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
+from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.governing import state
 from wattune.governing.bounds import Bounds, Outcome, commands, read_bounds, read_number, refusal
 from wattune.governing.client import ClockdLease, open_lease
-from wattune.governing.damaged import Damaged, FullRange, damaged_files, forget, full_range, give_back
+from wattune.governing.damaged import Damaged, FullRange, damaged_files, forget, free, full_range, give_back
 from wattune.governing.lease import Lease, match_clock, refuse_read_only
 
 log = logging.getLogger("wattune")
@@ -239,7 +240,7 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--full-range",
         action="store_true",
-        help="where a lease file is damaged: set the bounds to all clocks that the power mode allows, and drop the file",
+        help="where a lease file is damaged, or missing: set the bounds to all clocks that the power mode allows",
     )
     add_root_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -257,11 +258,16 @@ def run_restore(args: argparse.Namespace) -> int:
     damaged = damaged_files(sysfs)
     findings = discover(sysfs, retry_s=RETRY_S) if damaged else None
     treated = [_treat(one, findings, args) for one in damaged if findings is not None]
+    note = "" if done or treated else _without_file(sysfs, args.full_range)
     if args.json:
-        document = {"leases": [_entry(item) for item in done], "damaged": [item.entry() for item in treated]}
+        document = {
+            "leases": [_entry(item) for item in done],
+            "damaged": [item.entry() for item in treated],
+            "note": note,
+        }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    elif not done and not treated:
-        sys.stdout.write("Nothing to restore: no clock was left pinned.\n")
+    elif note:
+        sys.stdout.write(note + "\n")
     else:
         for item in done:
             sys.stdout.write(f"{item.record.node.rsplit('/', 1)[-1]}: {item.outcome.text}\n")
@@ -285,6 +291,42 @@ def run_restore(args: argparse.Namespace) -> int:
     for one in treated:
         one.raise_where_kept()
     return 0
+
+
+def _without_file(sysfs: Sysfs, wanted: bool) -> str:
+    """What there is to say, and where it is wanted to do, without a lease file: a pin may have lost its own.
+
+    Raises:
+        BoardError: the bounds could not be set.
+    """
+    nothing = "Nothing to restore: no clock was left pinned."
+    findings = discover(sysfs, retry_s=RETRY_S)
+    gpu = findings.gpu
+    if gpu is None or len(gpu.table_hz) < 2 or gpu.read_only:
+        return nothing
+    try:
+        now = read_bounds(sysfs, gpu.path)
+    except OSError:
+        return nothing
+    if now.min_hz != now.max_hz:
+        return nothing
+    here = "" if sysfs.is_machine else f" --root {sysfs.root}"
+    if not wanted:
+        return (
+            f"There is no lease file, but the bounds are {now}: somebody pinned that clock, or a pin of ours lost its file. To set all"
+            f" clocks that the power mode allows, type `wattune restore --full-range{here}`."
+        )
+    to = full_range(findings, gpu, {})
+    if to is None:
+        raise BoardError(
+            "Nothing says how far the power mode lets the clock go.",
+            "The mode's cap in nvpmodel.conf was expected.",
+            "Set the power mode again, which sets the bounds: `sudo nvpmodel -m ID`.",
+        )
+    outcome = free(sysfs, gpu, to)
+    if outcome.kind != "restored":
+        raise BoardError(outcome.text, f"Bounds of {to.bounds} were expected.", "Run it as root.")
+    return outcome.text
 
 
 def _entry(item: state.Restored) -> dict[str, Any]:

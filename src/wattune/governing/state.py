@@ -291,10 +291,16 @@ def load(path: Path) -> Record | None:
     return record
 
 
+HIGHEST_HZ = 10_000_000_000
+"""No GPU clocks higher, so no bound found was."""
+
+
 def _check(path: Path, record: Record) -> None:
     """Refuse a record that could make us write anything but a clock into a node's bounds."""
     numbers = (record.saved_min_hz, record.saved_max_hz, *record.set_hz, record.pid)
     if not all(type(n) is int and 0 <= n < 1 << 40 for n in numbers) or not record.set_hz:
+        raise ValueError
+    if not record.saved_min_hz <= record.saved_max_hz <= HIGHEST_HZ:
         raise ValueError
     texts = (record.node, *record.cooling, record.program)
     if not all(isinstance(text, str) for text in texts) or type(record.detached) is not bool:

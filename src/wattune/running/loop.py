@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +47,7 @@ from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, text_of
 from wattune.running.run import RUN_VARIABLE
-from wattune.running.session import Session
+from wattune.running.session import Ended, Session
 from wattune.running.steps import Steps
 
 log = logging.getLogger("wattune")
@@ -186,7 +187,7 @@ class Governed:
             missing = {f.name for f in self._governor.features} - set(self._known())
             if missing & {"gpu_util_ref_pct", "seq_len", "batch_size"}:
                 session.setting = self._reference(findings) if "gpu_util_ref_pct" in missing else MAXN
-                session.task = self._learn
+                session.task = self._learn_or_say
             else:
                 self._decide(findings)
                 session.setting = self._choice.setting
@@ -219,7 +220,7 @@ class Governed:
             totals = session.stop()
         finally:
             self.receipt = build_receipt(session, totals, self._choice, probe=self._task)
-            log.info("%s", text_of(self.receipt))
+            sys.stderr.write(text_of(self.receipt) + "\n")
         return self.receipt
 
     # --- steps
@@ -305,6 +306,13 @@ class Governed:
             session.let_go()
         else:
             session.hold(self._choice.setting)
+
+    def _learn_or_say(self, session: Session) -> None:
+        try:
+            self._learn(session)
+        except Ended:
+            session.note("The run ended before the governor had seen enough of it to choose.")
+            raise
 
     def _decide(self, findings: Findings) -> None:
         assert self._governor is not None

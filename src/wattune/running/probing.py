@@ -21,7 +21,7 @@ from wattune.core.probe import MAX_PROBES, RUN_SHARE, Probe, ProbeResult
 from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
 from wattune.profiling.meter import Window
 from wattune.running.account import Totals
-from wattune.running.session import Session
+from wattune.running.session import Ended, Session
 from wattune.running.steps import Edge, Steps
 
 WINDOW_S = 5.0
@@ -339,6 +339,10 @@ class ProbeTask:
         """Do it, in the session's thread."""
         try:
             self._do(session)
+        except Ended:
+            self.gave_up = "The run ended before it was done."
+            session.note(f"The probe was not finished, so nothing was chosen. {self.gave_up}")
+            raise
         finally:
             self.working = False
 

@@ -16,6 +16,7 @@ from wattune.boards.jetson.discovery import discover, gpu_load_pct
 from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
+from wattune.core.governor import Governor
 from wattune.core.objectives import SYNTAX, parse_objective
 from wattune.core.settings import MAXN, Setting, parse_setting
 from wattune.io import write_json
@@ -37,7 +38,7 @@ RETRY_S = 1.0
 FILE_FIRST_S = 20.0
 """How long the steps file is waited for before steps are looked for in the GPU's load."""
 
-FeaturesOf = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+FeaturesOf = Callable[[Governor], tuple[dict[str, Any], dict[str, Any]]]
 Keep = Callable[[dict[str, Any]], str]
 
 
@@ -102,7 +103,7 @@ def run(
 
     Args:
         args: see :func:`add_arguments`.
-        features_of: what the user said of the workload, and of it what was assumed.
+        features_of: what is known of the workload where that governor asks, and of it what was assumed.
         keep: makes ready what `--mlflow` needs, and returns what logs a receipt and says where.
 
     Raises:
@@ -264,7 +265,7 @@ def _decide(
     choice = None
     if where is not None:
         governor = load_governor(where)
-        given, assumed = features_of()
+        given, assumed = features_of(governor)
         choice = by_governor(
             governor, findings, given, assumed, objective=objective if not args.probe else parse_objective("energy"),
             simulated_ok=args.simulated_ok,

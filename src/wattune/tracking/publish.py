@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import tempfile
 import time
 import warnings
@@ -54,7 +55,7 @@ LATER = "The files stay; publish later with `wattune publish`."
 
 def model_name(board: str, provenance: str) -> str:
     """Name of the registered model: ``wattune-<board>-<provenance>``."""
-    return f"wattune-{board}-{provenance}"
+    return f"wattune-{re.sub(r'[^A-Za-z0-9_.-]+', '-', board).strip('-.') or 'board'}-{provenance}"
 
 
 @dataclass(frozen=True, slots=True)

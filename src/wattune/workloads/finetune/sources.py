@@ -192,13 +192,23 @@ def _pick(found: Mapping[str, Any], name: str, split: str, validation: str) -> t
 
 def _of_file(path: Path) -> dict[str, list[Any]]:
     """Columns of a file; a .txt file has the one column ``text``, a paragraph each."""
-    text = read_text(path, "The data file", "Check the path.")
+    text = read_text(path, "The data file", "Check the path, or convert it: `iconv -f latin1 -t utf-8`.")
+    text = text.removeprefix("\ufeff")  # as spreadsheets write it
+    if not text.strip():
+        raise InputError(f"The data file {path} is empty.", "Texts were expected in it.", "Name another one.")
     suffix = path.suffix.lower()
     if suffix == ".txt":
         return {"text": [part.strip() for part in text.split("\n\n") if part.strip()]}
     if suffix in (".csv", ".tsv"):
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if suffix == ".tsv" else ",")
         rows: list[Any] = list(reader)
+        names = list(reader.fieldnames or ())
+        if len(names) == 1 and any(other in names[0] for other in ";\t|"):
+            raise InputError(
+                f"{path} has one column, '{names[0][:60]}'.",
+                "Columns separated by commas (tabs in a .tsv) were expected.",
+                "Save it with that separator.",
+            )
         broken = next((n for n, row in enumerate(rows, 1) if None in row or None in row.values()), None)
         if broken is not None:
             raise InputError(

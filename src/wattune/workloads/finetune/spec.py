@@ -182,7 +182,7 @@ class FinetuneSpec:
             raise InputError(
                 "No data were named.",
                 "A task of the catalogue, or a path, was expected.",
-                "For example `--task sst2`, or `--data my.csv`.",
+                "For example `wattune finetune bert-base sst2`, or `--data my.csv`.",
             )
         checkpoint = self.checkpoint
         if looks_like_folder(checkpoint) and not Path(checkpoint).expanduser().is_dir():
