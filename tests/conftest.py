@@ -5,6 +5,7 @@ The same examples every time: a change is judged by its own faults, and not by o
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 

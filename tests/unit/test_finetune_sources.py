@@ -118,7 +118,7 @@ def test_bad_rows_are_named(tmp_path: Path, made, settings, says: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("a.csv", "", "text"),
+        ("a.csv", "", "is empty"),
         ("a.csv", "text,label\n", "no examples"),
         ("a.csv", "text,label\na,b,c\n", "Row 1"),
         ("a.csv", "text,label\na\n", "Row 1"),
