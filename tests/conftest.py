@@ -9,9 +9,11 @@ import signal
 import sys
 from pathlib import Path
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # tiny models: more threads than cores only get into each other's way
+# Tiny models: more threads than cores only get into each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Started by a shell in the background SIGINT is ignored, and a shell cannot trap what it finds ignored: tests send it to some.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     from hypothesis import settings
