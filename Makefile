@@ -47,7 +47,7 @@ check: $(VENV)/.dev ## lint, format, types, import rules, params drift
 	python -m wattune.stages.params --check
 
 test: check $(VENV)/.test ## everything: checks, all tests, the pipeline twice in a clone
-	pytest -m 'not slow' -p no:cacheprovider -n 2 --dist loadfile
+	pytest -m 'not slow' -p no:cacheprovider -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.dev ## tests that take seconds
 	pytest -q -m 'not slow and not e2e and not server and not long' -p no:cacheprovider -n 2

@@ -103,6 +103,7 @@ def loop(board: Served, seconds: float, **how: Any) -> dict[str, Any]:
 
 
 @trainer
+@pytest.mark.slow
 def test_probing_leaves_the_loss_curve_as_it_is_to_the_last_bit(board: Served, tmp_path: Path) -> None:
     """Same seed with and without: every loss and the sum of all parameters agree exactly, and no step is lost."""
     plain = train(None, tmp_path / "plain.json", plain=1, max_steps=60)
