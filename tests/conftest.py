@@ -11,9 +11,10 @@ from pathlib import Path
 
 # Tiny models: more threads than cores only get into each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Started by a shell in the background SIGINT is ignored, and a shell cannot trap what it finds ignored: tests send it to some.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Started by a shell in the background these are ignored, by us and by all we start; tests send them.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, usual)
 
 try:
     from hypothesis import settings

@@ -209,7 +209,17 @@ def test_recorded_sweeps_run_from_features_to_publish(tmp_path: Path, baseline: 
                 out.writerow(["some-board", f"w{index}", "maxn", "", 160, 4, *features])
     run(folder, "wattune.stages.params", "--experiment", "recorded", "--data", str(sweep))
     stages = ran(run(folder, "dvc", "repro"))
-    assert stages == ["features", "train", "evaluate", "validate", "gate", "card", "report", "publish"]
+    assert stages == [
+        "protocol",
+        "features",
+        "train",
+        "evaluate",
+        "validate",
+        "gate",
+        "card",
+        "report",
+        "publish",
+    ]
     metrics = json.loads((folder / "reports/evaluate/metrics.json").read_text())
     assert metrics["_meta"]["provenance"] == "recorded"
     assert metrics["_meta"]["split"] == "leave_one_out"
