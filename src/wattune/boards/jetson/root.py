@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from wattune.boards.jetson.sysfs import Sysfs
-from wattune.core.errors import InputError
+from wattune.core.errors import BoardError, InputError
 
 VARIABLE = "WATTUNE_ROOT"
 TIMEOUT_S = 2.0
@@ -28,10 +28,19 @@ def root_of(args: argparse.Namespace) -> Path:
 
     Raises:
         InputError: it is no folder.
+        BoardError: it may not be looked at.
     """
     given = args.root if args.root is not None else Path(os.environ.get(VARIABLE) or "/")
     root = Path(os.path.abspath(given))  # noqa: PTH100  # `DIR/..` is folded; links in DIR's own path stay as typed
-    if not root.is_dir():
+    try:
+        there = root.is_dir()
+    except OSError as error:  # a folder above it lets nobody in
+        raise BoardError(
+            f"The root {given} cannot be looked at: {error.strerror}.",
+            "A folder that you may enter was expected.",
+            "Run the command as its owner, or name another one.",
+        ) from error
+    if not there:
         raise InputError(
             f"The root {given} is not a folder.",
             "A folder with sys/, proc/ and etc/ in it was expected.",
