@@ -63,7 +63,7 @@ def test_a_job_survives_its_document(batch, rate, columns, method, seed) -> None
     [
         ({"model": "bert-bse", "task": "sst2"}, "bert-base"),
         ({"model": "bert-base", "task": "sst3"}, "sst2"),
-        ({"model": "bert-base"}, "--task"),
+        ({"model": "bert-base"}, "wattune finetune bert-base sst2"),
         ({"task": "sst2"}, "--model"),
         ({"model": "bert-base", "task": "sst2", "bach_size": 3}, "batch_size"),
         ({"model": "bert-base", "task": "sst2", "batch_size": 0}, "from 1"),
