@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from wattune.core.errors import BoardError, InputError
 from wattune.workloads import opcost
+from wattune.workloads.adapters import RANK
 from wattune.workloads.build import build_from_config, build_workload
 from wattune.workloads.catalogue import MODELS, TASKS, max_length_of
 
@@ -273,7 +274,7 @@ def test_bitfit_of_a_tiny_bert_by_hand():
 def test_lora_of_a_tiny_bert_by_hand():
     pytest.importorskip("peft")
     weights, attention, pooler, classifier = _tiny_bert_products(4, 24)
-    rank = opcost.LORA["r"]
+    rank = RANK
     adapters = 2 * 2 * 2 * (2 * 4 * 24 * 32 * rank)  # layers, query and value, down and up
     counted = opcost.count_config(TINY_BERT, "fp32", method="lora")
     cost = counted.step_cost(4, 24)
@@ -441,3 +442,39 @@ def test_the_table_is_written_where_asked(tmp_path, monkeypatch):
     before = opcost.TABLE.read_bytes()
     assert opcost.write_table(tmp_path / "table.json").read_text() == '{\n "models": {}\n}\n'
     assert opcost.TABLE.read_bytes() == before
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize("method", opcost.METHODS)
+@pytest.mark.parametrize(
+    "config",
+    [
+        TINY_BERT,
+        {"model_type": "gpt_neox", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+         "vocab_size": 99},
+        {"model_type": "xlm-roberta", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+         "vocab_size": 99},
+        LLAMA,
+    ],
+    ids=lambda config: config["model_type"],
+)  # fmt: skip
+def test_what_is_counted_is_what_the_runner_trains(config, method):
+    pytest.importorskip("peft")
+    import transformers
+
+    from wattune.workloads.finetune import models
+    from wattune.workloads.finetune.spec import FinetuneSpec
+
+    built = transformers.AutoConfig.for_model(**config, pad_token_id=0, num_labels=2)
+    model = transformers.AutoModelForSequenceClassification.from_config(built)
+    spec = FinetuneSpec(model="bert-base", task="sst2", method=method)
+    if method == "bitfit" and config is LLAMA:
+        for refuses in (
+            lambda: models._adapted(spec, model),
+            lambda: opcost.count_config(config, "fp32", method=method),
+        ):
+            with pytest.raises(InputError, match="no biases"):
+                refuses()
+        return
+    trained = sum(p.numel() for p in models._adapted(spec, model).parameters() if p.requires_grad)
+    assert trained == opcost.count_config(config, "fp32", method=method).params

@@ -18,10 +18,10 @@ How it is counted:
 * fp16 and bf16 stand for automatic mixed precision: torch's CUDA autocast rules are applied to an fp32 model
   (casts of weights, once a step, and of activations are counted, with their gradients); fp16 adds the
   gradient scaler's unscaling. The optimizer works in fp32.
-* Methods: ``full`` trains every parameter; ``lora`` adds PEFT's low-rank adapters (`LORA`) to the query and value
-  projections; ``bitfit`` trains the biases. The latter two train the classifier's head as well and freeze the rest: autograd then
-  computes no gradients of frozen matrices, nothing below the first trained layer, and the optimizer sees trained tensors only.
-  Frozen weights stay fp32 and are cast at each use under autocast.
+* Methods (`wattune.workloads.adapters`): ``full`` trains every parameter; ``lora`` adds low-rank matrices to the modules that
+  PEFT adapts in the architecture (mostly the query and value projections); ``bitfit`` trains the biases. The latter two train the
+  classifier's head as well and freeze the rest: autograd then computes no gradients of frozen matrices, nothing below the first
+  trained layer, and the optimizer sees trained tensors only. Frozen weights stay fp32 and are cast at each use under autocast.
 * The model trains (dropout as the fused kernel that GPUs use), attention is ``eager``, a padding mask is
   passed. The classifier has two outputs; their number makes no difference that matters.
 """
@@ -39,6 +39,7 @@ from typing import Any, NoReturn
 from wattune.core.errors import BoardError, InputError
 from wattune.core.workload import PhaseCost, StepCost
 from wattune.io import read_json, write_text
+from wattune.workloads import adapters
 from wattune.workloads.catalogue import MODELS, family_of, find_model
 
 BASIS = ("1", "L", "L^2", "B", "BL", "BL^2")
@@ -54,17 +55,7 @@ COMMAND = "wattune opcost --write"
 _SOLVE_AT = tuple((batch, length) for batch in (2, 3) for length in (16, 24, 40))
 _VERIFY_AT = ((5, 57), (16, 128), (32, 200))
 
-LORA = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.1}
-"""Adapters as in the research group's LoRA script (github.com/esainulab/slmdvfs)."""
-
-_LORA_TARGETS = {
-    "bert": ["query", "value"],
-    "deberta-v2": ["query_proj", "value_proj"],
-    "gpt_neox": ["query_key_value"],
-}
-_LORA_TARGETS_ELSEWHERE = ["q_proj", "v_proj"]
-_HEADS = ("classifier.", "score.", "lm_head.")
-
+_CAUSAL = "causal language model"
 _MASK_DIMS = {"deberta": (2,), "deberta-v2": (2,)}
 _ANY_MASK = (4, 2, 0)
 """Dimensions of the padding masks to try: expanded and additive, as the tokenizer gives it, none.
@@ -332,7 +323,7 @@ def _build(document: dict[str, Any], name: str, n_labels: int) -> tuple[Any, Any
         raise InputError(f"No model can be built from {name}: {_first_line(error)}.") from error
     heads = (
         ("sequence classification", transformers.AutoModelForSequenceClassification),
-        ("causal language model", transformers.AutoModelForCausalLM),
+        (_CAUSAL, transformers.AutoModelForCausalLM),
     )
     kind = type(config)
     decoder = kind in transformers.AutoModelForCausalLM._model_mapping
@@ -362,43 +353,37 @@ def _first_line(error: Exception) -> str:
 
 
 def _has_biases(config: Mapping[str, Any]) -> bool:
-    model = _build(dict(config), "this configuration", 2)[0]
-    return any(_is_bias(name) for name, _ in model.named_parameters())
+    model, _, head, *_ = _build(dict(config), "this configuration", 2)
+    return _has_biases_to_train(model, causal=head == _CAUSAL)
 
 
-def _is_bias(name: str) -> bool:
-    return name.endswith("bias") and not name.startswith(_HEADS)
+def _has_biases_to_train(model: Any, *, causal: bool) -> bool:
+    names = [name for name, _ in model.named_parameters()]
+    return any(adapters.is_bias(name) and not adapters.in_head(name, causal=causal) for name in names)
 
 
-def _adapt(model: Any, method: str, name: str) -> None:
+def _adapt(model: Any, method: str, name: str, *, causal: bool) -> None:
     """Freeze what a method does not train, and add its adapters; in place."""
     if method == "full":
         return
     if method == "lora":
         torch, _ = _import_torch()
-        try:
-            from peft import LoraConfig, inject_adapter_in_model
-        except ImportError as error:
-            raise BoardError(
-                "Counting LoRA needs peft, which is not installed.",
-                "The catalogue's models need nothing: their costs are in a table.",
-                "Install it with `make setup EXTRAS=train` or `pip install 'wattune[train]'`.",
-            ) from error
-        targets = _LORA_TARGETS.get(model.config.model_type, _LORA_TARGETS_ELSEWHERE)
+        peft = adapters.import_peft()
+        settings = adapters.lora_settings(model.config.model_type)
         try:
             with torch.device("meta"):
-                inject_adapter_in_model(LoraConfig(target_modules=targets, **LORA), model)
+                peft.inject_adapter_in_model(peft.LoraConfig(**settings), model)
         except ValueError as error:
             raise InputError(
                 f"LoRA finds nothing to adapt in {name}: {_first_line(error)}.",
-                f"Projections named {', '.join(targets)} were expected.",
+                f"Modules were expected as peft knows them: {settings['target_modules']}.",
             ) from error
         model.train()
-    elif not any(_is_bias(parameter) for parameter, _ in model.named_parameters()):
+    elif not _has_biases_to_train(model, causal=causal):
         _refuse_bitfit(name)
     for parameter, tensor in model.named_parameters():
-        adapted = "lora_" in parameter if method == "lora" else _is_bias(parameter)
-        tensor.requires_grad_(adapted or parameter.startswith(_HEADS))
+        adapted = "lora_" in parameter if method == "lora" else adapters.is_bias(parameter)
+        tensor.requires_grad_(adapted or adapters.in_head(parameter, causal=causal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +445,7 @@ def count_config(
     _check_method(method)
     document, name = _read_config(config)
     model, built, head, decoder, base_params = _build(document, name, n_labels)
-    _adapt(model, method, name)
+    _adapt(model, method, name, causal=head == _CAUSAL)
     optimizer = _count_optimizer(model, precision)
 
     def at(batch: int, length: int) -> dict[str, tuple[int, int, int]]:

@@ -9,17 +9,13 @@ from typing import Any
 
 from wattune.core.errors import BoardError, InputError
 from wattune.io import read_json
+from wattune.workloads import adapters
 from wattune.workloads.finetune import hub
 from wattune.workloads.finetune.sources import Examples
 from wattune.workloads.finetune.spec import FinetuneSpec
 
 log = logging.getLogger(__name__)
 
-LORA_ALPHA_PER_RANK = 2
-LORA_DROPOUT = 0.1
-"""The group's event-log scripts take r = 8, alpha = 16, dropout 0.1 (github.com/esainulab/slmdvfs)."""
-
-_HEADS = ("classifier", "score", "pooler", "pre_classifier", "classification_head")
 _OWN_NAMES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 _OWN_SPECIALS = tuple(_OWN_NAMES.values())
 _TOKENIZER_FILES = (
@@ -289,10 +285,9 @@ def _adapted(spec: FinetuneSpec, model: Any) -> Any:
     if spec.method == "bitfit":
         trained = 0
         for name, parameter in model.named_parameters():
-            head = not causal and any(part in _HEADS for part in name.split("."))
-            bias = name.endswith(".bias") or name == "bias"
-            parameter.requires_grad = bias or head
-            trained += bias
+            bias = adapters.is_bias(name)
+            parameter.requires_grad = bias or adapters.in_head(name, causal=causal)
+            trained += bias and not adapters.in_head(name, causal=causal)
         if not trained:
             raise InputError(
                 f"{spec.checkpoint} has no biases, so BitFit has nothing to train.",
@@ -300,25 +295,13 @@ def _adapted(spec: FinetuneSpec, model: Any) -> Any:
                 "Take method=lora or method=full.",
             )
         return model
-    try:
-        import peft
-    except ImportError as error:
-        raise BoardError(
-            "LoRA needs the package peft, which is not installed.",
-            "The extra `train` was expected.",
-            "Install it with `pip install peft`.",
-        ) from error
-    known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-    settings: dict[str, Any] = {} if model.config.model_type in known else {"target_modules": "all-linear"}
+    peft = adapters.import_peft()
     try:
         return peft.get_peft_model(
             model,
             peft.LoraConfig(
                 task_type=peft.TaskType.CAUSAL_LM if causal else peft.TaskType.SEQ_CLS,
-                r=spec.rank,
-                lora_alpha=LORA_ALPHA_PER_RANK * spec.rank,
-                lora_dropout=LORA_DROPOUT,
-                **settings,
+                **adapters.lora_settings(model.config.model_type, spec.rank),
             ),
         )
     except ValueError as error:
