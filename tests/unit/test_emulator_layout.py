@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from wattune.boards.virtual.board import DEFAULT_CONSTANTS
 from wattune.boards.virtual.constants import BoardFile, Rail, load_board_file
 from wattune.boards.virtual.emulator import faults
-from wattune.boards.virtual.emulator.layout import BoardTree, build_tree
+from wattune.boards.virtual.emulator.boardtree import BoardTree
+from wattune.boards.virtual.emulator.layout import build_tree
 from wattune.boards.virtual.emulator.machine import Machine
 from wattune.boards.virtual.emulator.tree import File, Link
 from wattune.core.errors import InputError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wattune.boards.jetson.findings import Findings
-    from wattune.boards.virtual.emulator.layout import BoardTree
+    from wattune.boards.virtual.emulator.boardtree import BoardTree
     from wattune.boards.virtual.emulator.machine import Machine
     from wattune.core.errors import BoardError
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import math
-import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wattune.boards.virtual.emulator import supervisor
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
-    from wattune.boards.virtual.emulator.layout import BoardTree
+    from wattune.boards.virtual.emulator.boardtree import BoardTree
     from wattune.boards.virtual.emulator.machine import Machine
 
 FAULTS = {
@@ -28,31 +26,6 @@ FAULTS = {
     "clear": "clear: all faults off",
 }
 """Name -> its form and what it does."""
-
-
-@dataclass
-class Faults:
-    """Faults in force, and the names that can be given.
-
-    Attributes:
-        rails: rail -> errno its files fail with.
-        hanging: files that hang; `can_hang` those that may.
-        late_until: when the devfreq node appears, None where it is there.
-    """
-
-    rails: dict[str, int] = field(default_factory=dict)
-    hanging: set[str] = field(default_factory=set)
-    can_hang: list[str] = field(default_factory=list)
-    late_until: float | None = None
-
-    def check_rail(self, label: str) -> None:
-        """Fail as the rail's fault says.
-
-        Raises:
-            OSError: the rail is at fault.
-        """
-        if label in self.rails:
-            raise OSError(self.rails[label], os.strerror(self.rails[label]))
 
 
 def in_force(machine: Machine, tree: BoardTree) -> list[str]:

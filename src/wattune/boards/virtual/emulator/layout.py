@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wattune.boards.virtual.constants import Rail
+from wattune.boards.virtual.emulator.boardtree import BoardTree
 from wattune.boards.virtual.emulator.devfreq import PODGOV, invalid, parse_number
-from wattune.boards.virtual.emulator.faults import Faults
-from wattune.boards.virtual.emulator.tree import File, Tree
+from wattune.boards.virtual.emulator.tree import File
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,54 +131,6 @@ def default_jetpack(soc: str) -> str:
     """JetPack 6 where the board has it, else its newest."""
     known = _SOCS[soc].jetpacks if soc in _SOCS else ()
     return "6" if "6" in known or not known else known[-1]
-
-
-class BoardTree(Tree):
-    """A board's tree, with what the faults need to know of it.
-
-    Attributes:
-        faults: faults in force; the readers look there.
-        gpu_device: folder of the GPU; `node` that of its devfreq node.
-        late_paths: what is absent while the node is late.
-    """
-
-    def __init__(self, gpu_device: str, clock: Callable[[], float]) -> None:
-        super().__init__()
-        name = gpu_device.rsplit("/", 1)[-1]
-        self.faults = Faults()
-        self.gpu_device = gpu_device
-        self.node = f"{gpu_device}/devfreq/{name}"
-        self.late_paths = (f"{gpu_device}/devfreq", f"{gpu_device}/devfreq_dev", f"sys/class/devfreq/{name}")
-        self.clock = clock
-
-    # Sets are replaced, not changed: another thread may be looking through them.
-
-    def hide(self, prefix: str) -> None:
-        """See :meth:`Tree.hide`."""
-        self._hidden = self._hidden | {prefix}
-
-    def show(self, prefix: str) -> None:
-        """See :meth:`Tree.show`."""
-        self._hidden = self._hidden - {prefix}
-
-    def hidden(self, path: str) -> bool:
-        """See :meth:`Tree.hidden`; a late node appears once its time has come."""
-        until = self.faults.late_until
-        if until is not None and self.clock() >= until:
-            self.appear()
-        return super().hidden(path)
-
-    def vanish(self, seconds: float) -> None:
-        """Take the devfreq node away for some seconds."""
-        self.faults.late_until = self.clock() + seconds
-        for path in self.late_paths:
-            self.hide(path)
-
-    def appear(self) -> None:
-        """Bring the devfreq node back."""
-        self.faults.late_until = None
-        for path in self.late_paths:
-            self.show(path)
 
 
 def build_tree(machine: Machine, *, clock: Callable[[], float] = time.monotonic) -> BoardTree:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattune.boards.virtual.emulator import fuse, plain, supervisor, volatile
+from wattune.boards.virtual.emulator.boardtree import BoardTree
 from wattune.boards.virtual.emulator.faults import in_force
-from wattune.boards.virtual.emulator.layout import BoardTree
 from wattune.boards.virtual.emulator.machine import Machine
 from wattune.boards.virtual.emulator.tree import File, Tree
 from wattune.core.errors import BoardError, InputError, WattuneError
