@@ -29,8 +29,9 @@ from wattune.governing import state
 from wattune.governing.lease import Lease
 from wattune.profiling import jetson
 from wattune.profiling.cells import parse_cell
-from wattune.profiling.jetson import JetsonBoard, drift
+from wattune.profiling.jetson import JetsonBoard
 from wattune.profiling.load import EmulatedLoad
+from wattune.profiling.spans import drift
 from wattune.profiling.sweep import SettingFailedError, sweep
 from wattune.stages.features import features
 from wattune.stages.profile import profile
