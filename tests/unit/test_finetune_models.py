@@ -39,7 +39,7 @@ def trained(model) -> dict[str, int]:
 
 def test_bitfit_trains_biases_and_the_new_head_and_nothing_else(tmp_path: Path, data: str) -> None:
     for config, head in (
-        (BERT, ("classifier.weight", "bert.pooler.dense.weight")),
+        (BERT, ("classifier.weight",)),  # of the pretrained pooler the bias, as in the method's own code
         (NEOX, ("score.weight",)),
     ):
         model = job(folder(tmp_path / config["model_type"], config), data, method="bitfit").model
@@ -136,6 +136,15 @@ def test_a_model_without_the_head_that_is_needed_is_refused(tmp_path: Path, data
     }
     with pytest.raises(InputError, match="causal language model"):
         job(folder(tmp_path / "t5", config), data, kind="causal-lm", label_column="")
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "electra", "roformer"])
+def test_an_encoder_predicts_no_next_token(tmp_path: Path, data: str, model_type: str) -> None:
+    where = folder(tmp_path / model_type, BERT | {"model_type": model_type})
+    with pytest.raises(InputError, match=r"is an encoder.*--label-column"):
+        job(where, data, kind="causal-lm", label_column="")
+    with pytest.raises(InputError, match="is an encoder"):  # as an unlabelled file has it
+        job(where, data, label_column="", text_columns=())
 
 
 def test_arithmetic_is_what_the_device_can_do() -> None:

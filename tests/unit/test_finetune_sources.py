@@ -69,6 +69,13 @@ def test_names_of_classes_are_numbered_in_their_alphabetical_order(tmp_path: Pat
     assert (made.labels, made.n_labels) == ([1, 0, 1], 2)
 
 
+def test_a_class_that_no_example_has_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stars = [{"text": "x", "label": n} for n in (1, 2, 5)]
+    made, _ = load(write_csv(tmp_path / "a.csv", stars), **CLASSES)
+    assert (made.labels, made.n_labels) == ([1, 2, 5], 6)
+    assert "has class 0, 3, 4" in caplog.text
+
+
 def test_held_out_examples_are_the_rest_of_the_same_ones_and_follow_from_the_seed(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [{"text": f"text {n}", "label": n % 2} for n in range(50)])
     train, kept = load(path, held_out=0.2, **CLASSES)

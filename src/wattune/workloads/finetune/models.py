@@ -238,6 +238,13 @@ def load_model(spec: FinetuneSpec, checkpoint: Checkpoint, n_labels: int) -> Any
             "A text model with that head was expected.",
             f"Take another model, or another kind than {spec.task_kind}.",
         )
+    if causal and type(config) in transformers.AutoModelForMaskedLM._model_mapping:
+        raise InputError(
+            f"{spec.checkpoint} is an encoder ('{config.model_type}'): it sees the whole text at once, so that there is no next token"
+            " to predict.",
+            "A decoder (Pythia, Qwen, SmolLM2, Llama ...) was expected for text without labels.",
+            "Name the column of classes or values with label_column (`--label-column`), or take a decoder.",
+        )
     text = config.get_text_config()
     if not causal:
         config.num_labels = n_labels

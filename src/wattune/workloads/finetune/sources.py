@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from wattune.core.errors import BoardError, InputError
 from wattune.io import read_text
 from wattune.workloads.finetune import hub, madeup
 from wattune.workloads.finetune.spec import GLUE, GLUE_COLUMNS, MADE_UP, FinetuneSpec
+
+log = logging.getLogger(__name__)
 
 _PROMPT_PAIRS = (
     ("prompt", "completion"),
@@ -346,14 +349,21 @@ def _classes(labels: Sequence[Any], name: str, source: str, wanted: int | None) 
             raise InputError(
                 f"Row {row} of {source} has the label {label!r} in column '{name}'.",
                 f"A class from 0 to {count - 1}, or names of classes throughout, was expected.",
-                "Correct the row, or set how many classes there are (labels); for numbers to be predicted set kind=regression.",
+                "Correct the row, or set how many classes there are (labels); for numbers to be predicted set kind=regression"
+                " (`--kind regression`).",
             )
     if count < 2:
         raise InputError(
             f"Column '{name}' of {source} holds one class only.", "At least two were expected.",
-            "Check the column, or set kind=regression.",
+            "Check the column, or set kind=regression (`--kind regression`).",
         )  # fmt: skip
-    return [int(label) for label in labels], count
+    classes = [int(label) for label in labels]
+    if wanted is None and (absent := sorted(set(range(count)) - set(classes))):
+        log.warning(
+            "No example in column '%s' of %s has class %s; the classifier gets %d outputs all the same. Number the classes from 0.",
+            name, source, ", ".join(map(str, absent[:5])) + (" ..." if len(absent) > 5 else ""), count,
+        )  # fmt: skip
+    return classes, count
 
 
 def _chats(values: Iterable[Any], source: str) -> list[list[dict[str, str]]]:
