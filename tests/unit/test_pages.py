@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from wattune.cli import main
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ("data/", "models/", "reports/")
@@ -104,3 +107,17 @@ def test_the_index_names_every_page() -> None:
     index = ROOT / "docs/README.md"
     named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
     assert {p for p in pages() if p.parent == index.parent and p != index} <= named
+
+
+SHOWN = re.compile(r"(?m)^    wattune ((?:pareto|predict) .*)\n\n```text\n((?s:.)*?)```")
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [(c, o) for page in pages() for c, o in SHOWN.findall(page.read_text(encoding="utf-8"))],
+)
+def test_what_the_model_prints_is_what_pages_show(
+    command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out == output
