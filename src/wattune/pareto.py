@@ -110,7 +110,7 @@ def front_of(
 
 def recorded_fronts(paths: list[Path]) -> list[Front]:
     """The fronts of a recorded sweep's workloads; those without times are named and left out."""
-    from wattune.boards.sweepfile import read_sweep
+    from wattune.boards.sweepfile import provenance_of, read_sweep
 
     sweep = read_sweep(paths)
     for sentence in sweep.warnings:
@@ -127,7 +127,7 @@ def recorded_fronts(paths: list[Path]) -> list[Front]:
                 workload=workload.id,
                 board=workload.board,
                 source="recorded sweep",
-                provenance="recorded",
+                provenance=provenance_of(workload.rows),
                 unit=AS_RECORDED,
             )
         )

@@ -247,9 +247,21 @@ def test_the_front_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "b,w,300,120,60,\nb,w,600,100,30,\nb,w,900,132,22,\nb,w,,160,20,maxn\nb,v,300,1,,\nb,v,600,2,,\n"
     )
     (front,) = ask(capsys, "pareto", "--sweep", str(sweep))
+    assert front["provenance"] == "recorded"
     assert [entry["mhz"] for entry in front["front"]] == ["maxn", 900.0, 600.0]
     assert main(["pareto", "--sweep", str(sweep), "--virtual"]) == 2
     assert main(["pareto", "--virtual"]) == 2
+
+
+def test_an_export_of_a_modelled_board_stays_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = tmp_path / "sweep.csv"
+    sweep.write_text(
+        "board,workload,gpu_mhz,energy_j,time_s,provenance\nb,w,600,10,2,simulated\nb,w,900,12,1,simulated\n"
+    )
+    (front,) = ask(capsys, "pareto", "--sweep", str(sweep))
+    assert front["provenance"] == "simulated"
 
 
 def _tampered(path: Path, change) -> None:  # type: ignore[no-untyped-def]

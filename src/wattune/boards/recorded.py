@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from wattune.boards.base import BoardInfo
-from wattune.boards.sweepfile import Sweep, SweepRow, SweepWorkload, read_sweep, sweep_text
+from wattune.boards.sweepfile import Sweep, SweepRow, SweepWorkload, provenance_of, read_sweep, sweep_text
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.settings import FrequencyTable, Setting, setting_label
@@ -46,7 +46,7 @@ class RecordedBoard:
         rows = [row for workload in self._workloads.values() for row in workload.rows]
         self._info = BoardInfo(
             id=board,
-            provenance=_provenance(rows),
+            provenance=provenance_of(rows),
             power_mode=_said(rows, "power_mode", UNSAID_POWER_MODE),
             rails=_said(rows, "rails", UNSAID_RAILS),
             table=FrequencyTable({row.setting for row in rows if not isinstance(row.setting, str)}),
@@ -133,11 +133,6 @@ def to_measurement(row: SweepRow) -> Measurement:
         gpu_mhz_mean=row.numbers.get("gpu_mhz_mean"),
         temp_c_max=row.numbers.get("temp_c_max"),
     )
-
-
-def _provenance(rows: Sequence[SweepRow]) -> str:
-    """``simulated`` where a row says so (an export of a modelled board stays what it is), else ``recorded``."""
-    return "simulated" if any(row.columns.get("provenance") == "simulated" for row in rows) else "recorded"
 
 
 def _said(rows: Sequence[SweepRow], column: str, unsaid: str) -> str:

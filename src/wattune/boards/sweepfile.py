@@ -180,6 +180,11 @@ class SweepWorkload:
         }
 
 
+def provenance_of(rows: Iterable[SweepRow]) -> str:
+    """``simulated`` where a row says so (an export of a modelled board stays what it is), else ``recorded``."""
+    return "simulated" if any(row.columns.get("provenance") == "simulated" for row in rows) else "recorded"
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Checked rows of one or more boards.
