@@ -21,7 +21,8 @@ import pytest
 
 import trees
 from wattune.boards.jetson import doctor
-from wattune.boards.jetson.discovery import discover, why_no_clock
+from wattune.boards.jetson.diagnosis import why_no_clock
+from wattune.boards.jetson.discovery import discover
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import faults, fuse
 from wattune.cli import main

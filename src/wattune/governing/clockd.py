@@ -33,7 +33,8 @@ from types import FrameType
 from typing import Any
 
 from wattune import __version__
-from wattune.boards.jetson.discovery import discover, why_no_clock
+from wattune.boards.jetson.diagnosis import why_no_clock
+from wattune.boards.jetson.discovery import discover
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from wattune.boards.jetson.discovery import discover, gpu_load_pct, why_no_clock
+from wattune.boards.jetson.diagnosis import why_no_clock
+from wattune.boards.jetson.discovery import discover, gpu_load_pct
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs

@@ -36,7 +36,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from wattune.boards.base import BoardInfo
-from wattune.boards.jetson.discovery import discover, gpu_load_pct, temperatures_c, why_no_clock
+from wattune.boards.jetson.diagnosis import why_no_clock
+from wattune.boards.jetson.discovery import discover, gpu_load_pct, temperatures_c
 from wattune.boards.jetson.findings import Findings, GpuNode, PowerMode
 from wattune.boards.jetson.powermode import find_power_mode
 from wattune.boards.jetson.sysfs import Sysfs

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from wattune.boards.jetson import discovery, jtop
+from wattune.boards.jetson import diagnosis, discovery, jtop
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs
@@ -183,7 +183,7 @@ def report(
     return {
         "board": findings.board,
         "model": findings.model,
-        "provenance": "simulated" if discovery.is_emulated(sysfs) else "measured",
+        "provenance": "simulated" if diagnosis.is_emulated(sysfs) else "measured",
         "gpu": node,
         "rails_w": rails_w,
         "gpu_cpu_w": discovery.rail_sum_w(findings, findings.gpu_cpu, rails_w),
