@@ -198,9 +198,14 @@ class JetsonBoard:
 
     @contextlib.contextmanager
     def session(
-        self, workload: Workload, settings: Sequence[Setting], protocol: SweepProtocol, folder: Path
+        self,
+        workload: Workload,
+        settings: Sequence[Setting],
+        protocol: SweepProtocol,
+        folder: Path,
+        told: Callable[[str, Countdown], None] | None = None,
     ) -> Iterator[JetsonBoard]:
-        """Check that the board is fit, start the load, and end everything afterwards.
+        """Check that the board is fit, start the load, and end everything afterwards; arguments as in :class:`LiveBoard`.
 
         Raises:
             InputError: the load is not described as it must be.
@@ -232,7 +237,10 @@ class JetsonBoard:
             self._running.repeats = protocol.repeats
             one = self.preflight
             self._running.countdown = Countdown(
-                one.windows, one.estimated_s / one.windows, one.estimated_j / max(one.estimated_s, 1e-9)
+                one.windows,
+                one.estimated_s / one.windows,
+                one.estimated_j / max(one.estimated_s, 1e-9),
+                told=told,
             )
             yield self
 

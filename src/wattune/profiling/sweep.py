@@ -27,12 +27,10 @@ from wattune.profiling.cells import (
     workload_features,
     write_cell,
 )
+from wattune.profiling.progress import Countdown, SweepProgress
 from wattune.profiling.trajectories import compare_losses, refuse_mixed_batches
 
 _log = logging.getLogger(__name__)
-
-Progress = Callable[[Setting, str], None]
-"""Called per setting with what happened: ``kept``, ``taken back`` or ``measured``."""
 
 
 class SettingFailedError(BoardError):
@@ -47,7 +45,12 @@ class LiveBoard(Board, Protocol):
         """The settings in the order in which to measure them."""
 
     def session(
-        self, workload: Workload, settings: Sequence[Setting], protocol: SweepProtocol, folder: Path
+        self,
+        workload: Workload,
+        settings: Sequence[Setting],
+        protocol: SweepProtocol,
+        folder: Path,
+        told: Callable[[str, Countdown], None] | None = None,
     ) -> AbstractContextManager[object]:
         """Check that the board is fit, have the load run, and end it afterwards.
 
@@ -56,6 +59,7 @@ class LiveBoard(Board, Protocol):
             settings: at which settings, in order.
             protocol: repeats, steps and seed.
             folder: where the cells will be written.
+            told: called after every window; windows are logged where not given.
         """
 
     def last_certificate(self) -> Mapping[str, Any]:
@@ -91,7 +95,7 @@ def sweep(
     superseded: Path,
     *,
     part: str = "",
-    progress: Progress | None = None,
+    progress: SweepProgress | None = None,
 ) -> SweepResult:
     """Bring a workload's folder to one valid cell per setting.
 
@@ -108,7 +112,7 @@ def sweep(
         folder: the workload's folder of cells.
         superseded: where cells go that are not of this protocol.
         part: ``train`` or ``held_out``.
-        progress: called after every setting.
+        progress: shown where a person waits.
 
     Raises:
         InputError: a clock outside the board's table.
@@ -137,9 +141,12 @@ def sweep(
         if not (folder / (name := cell_name(setting))).exists()
         and _readable(earlier_of(name), wanted[name]) is None
     ]
+    if progress is not None:
+        progress.workload(workload, len(settings), len(missing))
     with ExitStack() as stack:
         if missing and isinstance(board, LiveBoard):
-            stack.enter_context(board.session(workload, missing, protocol, folder))
+            hear = None if progress is None else progress.window
+            stack.enter_context(board.session(workload, missing, protocol, folder, hear))
         for setting in settings:
             name = cell_name(setting)
             path, earlier = folder / name, earlier_of(name)
@@ -152,11 +159,15 @@ def sweep(
                     _remove_empty(earlier.parent, superseded)
                 done, what = back, "taken back"
             else:
+                if progress is not None:
+                    progress.begins(setting, protocol.repeats)
                 try:
                     cell = measure_cell(board, workload, setting, protocol, part=part, mark=wanted[name])
                 except SettingFailedError as error:
                     _log.warning("%s", error)
                     failed[setting] = error
+                    if progress is not None:
+                        progress.ended(setting, "failed", None)
                     continue
                 write_cell(path, cell)
                 done, what = measured, "measured"
@@ -171,7 +182,7 @@ def sweep(
             cells.append(cell_now)
             done.append(setting)
             if progress is not None:
-                progress(setting, what)
+                progress.ended(setting, what, cell_now)
     if (losses := compare_losses(cells)) is not None:
         _log.log(logging.WARNING if losses.different else logging.INFO, "%s: %s", workload.id, losses.text())
     if failed:

@@ -9,18 +9,25 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 
+from wattune import terminal
 from wattune.boards.base import Board, BoardInfo
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.boards.virtual.whole_log import LogParts, WholeLogBoard
 from wattune.config import Config, WorkloadConf, load_params
+from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
-from wattune.core.settings import Setting
+from wattune.core.settings import Setting, setting_label
+from wattune.core.stats import mean
 from wattune.core.workload import Workload
-from wattune.profiling.sweep import Progress, SweepResult, sweep, sweep_settings
+from wattune.profiling.cells import Cell, parse_cell
+from wattune.profiling.progress import SweepProgress
+from wattune.profiling.sweep import LiveBoard, SweepResult, sweep, sweep_settings
 from wattune.stages._main import run
+from wattune.terminal import Column, Table
 from wattune.workloads.build import build_evaluation, build_workload
 from wattune.workloads.catalogue import find_task
 
@@ -178,10 +185,15 @@ def find_workload(config: Config, name: str) -> tuple[str, WorkloadConf]:
 
 
 def profile(
-    config: Config, name: str, folder: Path, superseded: Path, progress: Progress | None = None
+    config: Config,
+    name: str,
+    folder: Path,
+    superseded: Path,
+    progress: SweepProgress | None = None,
+    board: Board | None = None,
 ) -> SweepResult:
-    """Bring the folder of one workload up to the protocol of `config`."""
-    board = board_of(config)
+    """Bring the folder of one workload up to the protocol of `config`, on `board` where it is known already."""
+    board = board_of(config) if board is None else board
     name, conf = find_workload(config, name)
     return sweep(
         board,
@@ -202,22 +214,72 @@ def sweep_outside_pipeline(names: Sequence[str], folder: Path, *, export: Path |
         The folders of cells, and the export.
     """
     from wattune.boards.sweepfile import export_rows, write_sweep
-    from wattune.profiling.cells import parse_cell
 
     config = load_params()
-    info = board_of(config).info
+    board = board_of(config)
+    info = board.info
     found = [find_workload(config, name)[0] for name in names]  # all names are checked before anything runs
-    written, cells = [], []
-    for name in found:
-        result = profile(config, name, folder, folder / ".superseded")
-        log.info("%s: %d settings measured, %d there already.", name, len(result.measured), len(result.kept))
-        written.append(folder / name)
-        cells += [parse_cell(path.read_bytes()) for path in sorted((folder / name).glob("*.json"))]
+    written, cells, results = [], [], []
+    for_people = terminal.draws(sys.stderr)
+    with terminal.Line() as line:
+        progress = None
+        if for_people:
+            progress = SweepProgress(line, len(found) * len(settings_of(config, board)), info.provenance)
+        for name in found:
+            result = profile(config, name, folder, folder / ".superseded", progress)
+            if not for_people:
+                log.info(
+                    "%s: %d settings measured, %d there already.",
+                    name,
+                    len(result.measured),
+                    len(result.kept),
+                )
+            written.append(folder / name)
+            mine = [parse_cell(path.read_bytes()) for path in sorted((folder / name).glob("*.json"))]
+            cells += mine
+            results.append((result, workload_of(name, config.workloads[name]), mine))
+    if shown := terminal.rendered([_summary(info, results)], sys.stderr):
+        sys.stderr.write(shown + "\n")
     if export is not None:
         rows = export_rows((info, cell.workload, cell.features, m) for cell in cells for m in cell.repeats)
         write_sweep(rows, export)
         written.append(export)
     return written
+
+
+def _summary(info: BoardInfo, results: Sequence[tuple[SweepResult, Workload, Sequence[Cell]]]) -> Table:
+    """What a sweep found, a row for each workload: its setting of least energy (mean of the repeats) against MAXN."""
+    rows = []
+    for result, workload, cells in results:
+        curve = EnergyCurve({cell.setting: _mean_of(cell) for cell in cells})
+        best = curve.oracle
+        saving, slowdown = curve.saving_pct(best), curve.slowdown_pct(best)
+        rows.append(
+            [
+                workload.id,
+                setting_label(best),
+                f"{curve.energy_j(best) / workload.steps_per_epoch:.3f}",
+                "unknown" if saving is None else f"{saving:.2f}",
+                "unknown" if slowdown is None else f"{slowdown:+.1f}",
+                str(len(result.measured)),
+                str(len(result.kept) + len(result.taken_back)),
+            ]
+        )
+    columns = [
+        Column("workload"), Column("least energy at, MHz", number=True), Column("energy there, J/step", number=True),
+        Column("saving, %", number=True), Column("slowdown, %", number=True), Column("settings measured", number=True),
+        Column("there already", number=True),
+    ]  # fmt: skip
+    return Table(
+        columns, rows, f"{info.id}, {info.power_mode}, rails {info.rails}, {info.provenance}; against MAXN"
+    )
+
+
+def _mean_of(cell: Cell) -> Point:
+    """A cell as one point of a curve; its time is unknown where that of a repeat is."""
+    times = [m.time_s for m in cell.repeats if m.time_s is not None]
+    energy_j = mean([m.energy_j for m in cell.repeats])
+    return Point(energy_j, mean(times) if len(times) == len(cell.repeats) else None)
 
 
 def main() -> None:
@@ -227,7 +289,13 @@ def main() -> None:
             "One workload id was expected.",
             hint="For example: python -m wattune.stages.profile bert-base-sst2",
         )
-    result = profile(load_params(only=sys.argv[1]), sys.argv[1], PROFILES, SUPERSEDED)
+    config = load_params(only=sys.argv[1])
+    board = board_of(config)
+    with terminal.Line() if isinstance(board, LiveBoard) else nullcontext() as line:
+        progress = None
+        if line is not None and terminal.draws(sys.stderr):
+            progress = SweepProgress(line, len(settings_of(config, board)), board.info.provenance)
+        result = profile(config, sys.argv[1], PROFILES, SUPERSEDED, progress, board)
     log.info(
         "%d settings measured, %d there already.",
         len(result.measured),
