@@ -415,6 +415,7 @@ def _objective_answer(text: str, rows: list[dict[str, Any]], steps: int) -> Any:
 
 def _predict(args: argparse.Namespace) -> int:
     from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
+    from wattune.terminal import Column, Table, rendered
     from wattune.workloads.build import build_from_config
 
     if args.config is not None:
@@ -437,12 +438,16 @@ def _predict(args: argparse.Namespace) -> int:
         _out_json(rows if said is None else {"settings": rows, "answer": said})
         return 0
     how = "SIMULATED" if board.info.calibrated else "SIMULATED, board UNCALIBRATED"
-    _out(
-        f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: {how}, per step"
-    )
-    _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
-    for row in rows:
-        _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
+    title = f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: {how}, per step"
+    cells = [[setting_label(row["mhz"]), f"{row['energy_j']:.4g}", f"{row['time_s']:.4g}"] for row in rows]
+    columns = [Column(name, number=True) for name in ("setting, MHz", "energy, J", "time, s")]
+    if (shown := rendered([Table(columns, cells, title)], sys.stdout)) is not None:
+        _out(shown)
+    else:
+        _out(title)
+        _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
+        for setting, energy, time in cells:
+            _out(f"{setting:>10} {energy:>12} {time:>10}")
     if answer is not None:
         _out(
             f"{args.objective}: {_clock(answer.setting)}, {_energy(answer.saving_pct)} and"
@@ -492,7 +497,9 @@ def _emulate(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
+    from wattune.profiling.progress import jobs_on
     from wattune.stages.validate import refitted, report
+    from wattune.terminal import Line, rendered
     from wattune.validation import page
 
     if args.write_board is not None:
@@ -502,11 +509,12 @@ def _validate(args: argparse.Namespace) -> int:
         else:
             _out(page.refit_text(written))
         return 0
-    document = report(Path(), redraws=args.redraws)
+    with Line() as line:
+        document = report(Path(), redraws=args.redraws, told=jobs_on(line, "refits"))
     if args.json:
         _out_json(document["sources"])
     else:
-        _out(page.text(document))
+        _out(rendered(page.blocks(document), sys.stdout) or page.text(document))
     return 0
 
 

@@ -15,6 +15,7 @@ from wattune.core.curve import Point
 from wattune.core.errors import InputError
 from wattune.core.objectives import Answer, answer_at, baseline_of, pareto_front
 from wattune.core.settings import Setting, setting_label
+from wattune.terminal import Block, Column, Table, rendered
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +69,44 @@ class Front:
             ],
         }
 
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        return f"{self.workload} on {self.board}, {self.source}, {self.provenance}; against {setting_label(self.baseline)}"
+
+    def blocks(self) -> list[Block]:
+        """The front for a terminal."""
+        shown = self.unit != RELATIVE
+        columns = [
+            Column("setting, MHz", number=True),
+            Column("saving, %", number=True),
+            Column("slowdown, %", number=True),
+        ]
+        columns += (
+            [Column(f"energy, J {self.unit}", number=True), Column(f"time, s {self.unit}", number=True)]
+            if shown
+            else []
+        )
+        rows = []
+        for a in self.answers:
+            row = [
+                setting_label(a.setting),
+                f"{a.saving_pct:.1f}",
+                "unknown" if a.slowdown_pct is None else f"{a.slowdown_pct:+.1f}",
+            ]
+            row += (
+                [f"{a.energy_j:.4g}", "unknown" if a.time_s is None else f"{a.time_s:.4g}"] if shown else []
+            )
+            rows.append(row)
+        return [Table(columns, rows, self.title), self._left_out()]
+
+    def _left_out(self) -> str:
+        return f"{self.timeless} settings have no time and are left out." if self.timeless else ""
+
     def text(self) -> str:
         """The front for people."""
-        head = f"{self.workload} on {self.board}, {self.source}, {self.provenance}; against {setting_label(self.baseline)}"
         lines = [
-            head,
+            self.title,
             f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10} {'saving %':>9} {'slowdown %':>11}",
         ]
         for a in self.answers:
@@ -83,9 +117,7 @@ class Front:
             lines.append(
                 f"{setting_label(a.setting):>10} {energy:>12} {time:>10} {a.saving_pct:>9.1f} {slowdown:>11}"
             )
-        if self.timeless:
-            lines.append(f"{self.timeless} settings have no time and are left out.")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([self._left_out()] if self.timeless else [])])
 
 
 def front_of(
@@ -141,7 +173,8 @@ def write(fronts: list[Front], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps([front.document() for front in fronts], indent=2, allow_nan=False) + "\n")
     else:
-        sys.stdout.write("\n\n".join(front.text() for front in fronts) + "\n")
+        shown = rendered([block for front in fronts for block in front.blocks()], sys.stdout)
+        sys.stdout.write((shown or "\n\n".join(front.text() for front in fronts)) + "\n")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ class Table:
     """Rows under headings; where there is no room, whole columns are left out from the last on, and named below.
 
     Attributes:
-        columns: the headings, the most important first.
+        columns: the headings, the most important first; no line of headings where all are empty.
         rows: texts, one for each column.
         title: what it is about; no line where empty.
     """
@@ -62,8 +62,21 @@ class Table:
     title: str = ""
 
 
-Block = str | Table
-"""A table, or text of its own, which is wrapped between words."""
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines under a title, each wrapped between words.
+
+    Attributes:
+        title: what they are about; no line where empty.
+        lines: none, and the section is left out.
+    """
+
+    title: str
+    lines: Sequence[str]
+
+
+Block = str | Table | Section
+"""A table, or text, which is wrapped between words."""
 
 
 def draws(stream: TextIO | None) -> bool:
@@ -93,11 +106,15 @@ def rendered(blocks: Sequence[Block], stream: TextIO | None) -> str | None:
         return None
     console = _console(stream)
     with console.capture() as shown:
-        for number, block in enumerate(block for block in blocks if block):
+        for number, block in enumerate(block for block in blocks if not _empty(block)):
             if number:
                 console.print()
             if isinstance(block, Table):
                 _print_table(block, console)
+            elif isinstance(block, Section):
+                if block.title:
+                    _print_text(block.title, console, "bold")
+                _print_text("\n".join(f"  {line}" for line in block.lines), console)
             else:
                 _print_text(block, console)
     return shown.get().rstrip("\n")
@@ -210,7 +227,13 @@ def _toned(text: str, style: str = "") -> Text:
     return toned
 
 
-def _print_text(text: str, console: Console) -> None:
+def _empty(block: Block) -> bool:
+    return not (
+        block.rows if isinstance(block, Table) else block.lines if isinstance(block, Section) else block
+    )
+
+
+def _print_text(text: str, console: Console, style: str = "") -> None:
     """Wrapped between words, the indent of a line kept; a word that is longer than a line stays whole."""
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip(" ")))
@@ -218,7 +241,7 @@ def _print_text(text: str, console: Console) -> None:
             _clean(line), console.width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
         for piece in wrapped or [""]:
-            console.print(_toned(piece), soft_wrap=True)
+            console.print(_toned(piece, style), soft_wrap=True)
 
 
 def _print_table(table: Table, console: Console) -> None:
@@ -228,7 +251,12 @@ def _print_table(table: Table, console: Console) -> None:
     cells = [[_clean(cell) for cell in row] for row in table.rows]
     widths = _widths(table.columns, cells, console.width)
     drawn = Drawn(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0), header_style="bold"
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        header_style="bold",
+        show_header=any(column.name for column in table.columns),
     )
     for column, width in zip(table.columns, widths, strict=False):
         drawn.add_column(
@@ -237,15 +265,10 @@ def _print_table(table: Table, console: Console) -> None:
     for row in cells:
         drawn.add_row(*(_toned(cell, _TONES.get(cell, "")) for cell in row[: len(widths)]))
     if table.title:
-        _print_title(table.title, console)
+        _print_text(table.title, console, "bold")
     console.print(drawn)
     if left_out := [column.name for column in table.columns[len(widths) :]]:
         _print_text(f"(No room for: {', '.join(left_out)}.)", console)
-
-
-def _print_title(title: str, console: Console) -> None:
-    for piece in textwrap.wrap(_clean(title), console.width, break_long_words=False, break_on_hyphens=False):
-        console.print(_toned(piece, "bold"), soft_wrap=True)
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:

@@ -199,6 +199,30 @@ class SweepProgress:
         self._line.show(share, self.parts())
 
 
+def jobs_on(
+    line: Line, what: str, *, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int, int], None]:
+    """What shows on a line how many jobs are done, of how many, and how long the others will take.
+
+    Args:
+        line: where it is shown.
+        what: what they are, e.g. ``refits``.
+        clock: seconds, monotonic.
+    """
+    began = clock()
+
+    def told(done: int, of: int) -> None:
+        spent_s = clock() - began
+        left = (
+            f"about {duration_text(spent_s / done * (of - done))} left" if done else "time left not known yet"
+        )
+        line.show(
+            done / of if of else None, [f"{done}/{of} {what}", left, f"{duration_text(spent_s)} so far"]
+        )
+
+    return told
+
+
 def was_throttled(cell: Cell) -> bool:
     """Whether heat or current capped the clock in a window of it, be it one that was used or one that was not."""
     for certificate in cell.certificates:

@@ -30,6 +30,7 @@ from wattune.core.probe import STARTS, Probe, ProbeResult
 from wattune.core.settings import MAXN, FrequencyTable, Setting, setting_label
 from wattune.core.stats import mean
 from wattune.io import read_data
+from wattune.terminal import Block, Column, Table, rendered
 
 log = logging.getLogger(__name__)
 
@@ -311,31 +312,78 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
         return 0
+    sys.stdout.write(
+        (rendered(_blocks(results, sweep, policy), sys.stdout) or _plain(results, sweep, policy)) + "\n"
+    )
+    return 0
+
+
+def _plain(results: Sequence[Replayed], sweep: Sweep, policy: str) -> str:
+    """The results as text that scripts may cut into columns."""
     width = max(len(result.workload) for result in results)
     heading = "board  (probes, MHz)" if policy == "probe" else "board"
-    sys.stdout.write(
-        f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  {heading}\n"
-    )
+    lines = [
+        f"{'workload':<{width}}  {'oracle':>7} {'chosen':>7} {'regret %':>9} {'saving %':>9} {'slowdown %':>11}  {heading}"
+    ]
     for r in results:
         saving = "" if r.saving_pct is None else f"{r.saving_pct:.2f}"
         slowdown = "" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}"
-        sys.stdout.write(
+        lines.append(
             f"{r.workload:<{width}}  {setting_label(r.oracle):>7} {setting_label(r.chosen):>7} {r.regret_pct:>9.2f}"
             f" {saving:>9} {slowdown:>11}  {r.board}"
-            f"{'  (' + ', '.join(map(setting_label, r.probes)) + ')' if r.probes else ''}\n"
+            f"{'  (' + ', '.join(map(setting_label, r.probes)) + ')' if r.probes else ''}"
         )
+    return "\n".join([*lines, *_limits(results), *_means(results, sweep, policy)])
+
+
+def _limits(results: Sequence[Replayed]) -> list[str]:
+    """What is to be said of limits and batteries."""
+    lines = []
     for r in results:
         if not r.feasible:
-            sys.stdout.write(f"{r.workload} ({r.board}): {r.reason}\n")
+            lines.append(f"{r.workload} ({r.board}): {r.reason}")
         if r.epochs is not None:
-            sys.stdout.write(
-                f"{r.workload} ({r.board}): the battery holds {r.epochs:.4g} units of this work\n"
-            )
+            lines.append(f"{r.workload} ({r.board}): the battery holds {r.epochs:.4g} units of this work")
+    return lines
+
+
+def _means(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[str]:
+    """A sentence for each board."""
+    lines = []
     for board in sweep.boards:
         mine = [r for r in results if r.board == board]
         savings = [r.saving_pct for r in mine if r.saving_pct is not None]
         against = f", mean saving {mean(savings):.2f} % against {MAXN} on {len(savings)}" if savings else ""
-        sys.stdout.write(
-            f"{board}: policy {policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}\n"
+        lines.append(
+            f"{board}: policy {policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}"
         )
-    return 0
+    return lines
+
+
+def _blocks(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[Block]:
+    """The same for a terminal."""
+    columns = [
+        Column("workload"), Column("oracle, MHz", number=True), Column("chosen, MHz", number=True), Column("regret, %", number=True),
+        Column("saving, %", number=True), Column("slowdown, %", number=True),
+    ]  # fmt: skip
+    if policy == "probe":
+        columns += [Column("probed, MHz", number=True), Column("steps", number=True)]
+    if several := len(sweep.boards) > 1:
+        columns.insert(1, Column("board"))
+    rows = []
+    for r in results:
+        row = [
+            r.workload, setting_label(r.oracle), setting_label(r.chosen), f"{r.regret_pct:.2f}",
+            "unknown" if r.saving_pct is None else f"{r.saving_pct:.2f}",
+            "unknown" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}",
+        ]  # fmt: skip
+        if policy == "probe":
+            row += [", ".join(map(setting_label, r.probes)), str(r.steps)]
+        if several:
+            row.insert(1, r.board)
+        rows.append(row)
+    said = {
+        row.columns.get("provenance") or "recorded" for workload in sweep.workloads for row in workload.rows
+    }
+    title = f"Policy {policy} on {', '.join(sweep.boards)}; {' and '.join(sorted(said))}, savings and slowdowns against {MAXN}"
+    return [Table(columns, rows, title), "\n".join([*_limits(results), *_means(results, sweep, policy)])]

@@ -45,7 +45,7 @@ from wattune.running.choosing import (
 )
 from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
-from wattune.running.receipt import build_receipt, text_of
+from wattune.running.receipt import build_receipt, for_people
 from wattune.running.run import RUN_VARIABLE
 from wattune.running.session import Ended, Session
 from wattune.running.steps import Steps
@@ -220,7 +220,7 @@ class Governed:
             totals = session.stop()
         finally:
             self.receipt = build_receipt(session, totals, self._choice, probe=self._task)
-            sys.stderr.write(text_of(self.receipt) + "\n")
+            sys.stderr.write(for_people(self.receipt, sys.stderr) + "\n")
         return self.receipt
 
     # --- steps

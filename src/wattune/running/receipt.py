@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN, setting_label
@@ -14,6 +14,7 @@ from wattune.running.account import SETS, Totals
 from wattune.running.choosing import Choice
 from wattune.running.probing import ProbeTask
 from wattune.running.session import Session
+from wattune.terminal import Block, Column, Table, rendered
 
 SCHEMA_VERSION = 1
 
@@ -183,9 +184,23 @@ def _round(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
 
 
+def for_people(d: dict[str, Any], stream: TextIO) -> str:
+    """A receipt as that stream shows it."""
+    return rendered(_blocks(d), stream) or text_of(d)
+
+
 def text_of(d: dict[str, Any]) -> str:
-    """A receipt for people."""
-    lines = [f"{d['board'] or 'unknown board'}, power mode {d['power_mode'] or 'unknown'}, {d['provenance']}"]
+    """A receipt for people, as plain text."""
+    facts = [*_how(d), *((name, _energy(d, name)) for name in SETS), *_outcome(d)]
+    return "\n".join([_heading(d), *(f"{name:<11} {text}" for name, text in facts)])
+
+
+def _heading(d: dict[str, Any]) -> str:
+    return f"{d['board'] or 'unknown board'}, power mode {d['power_mode'] or 'unknown'}, {d['provenance']}"
+
+
+def _how(d: dict[str, Any]) -> list[tuple[str, str]]:
+    """Which clock, why, and how long."""
     if isinstance(d["setting"], str) and not d["pins"]:
         clock = "left alone"
     else:
@@ -195,33 +210,61 @@ def text_of(d: dict[str, Any]) -> str:
         last = d["pins"][-1] if d["pins"] else None
         if last is not None:
             clock += f", {'verified' if last['verified'] else 'unverified'}: {last['why']}; {last['outcome_text'] or 'not restored'}"
-    lines.append(f"clock       {clock}")
-    if d["rule"]:
-        lines.append(f"chosen by   {d['by']}: {d['rule']}")
     steps = f", {d['steps']} steps (from the {d['steps_from']})" if d["steps"] else ""
     mean = "" if d["gpu_mhz_mean"] is None else f", mean clock {d['gpu_mhz_mean']:g} MHz"
-    lines.append(
-        f"time        {'unknown' if d['duration_s'] is None else format(d['duration_s'], '.2f') + ' s'}{steps}{mean}"
+    seconds = "unknown" if d["duration_s"] is None else format(d["duration_s"], ".2f") + " s"
+    return [
+        ("clock", clock),
+        *([("chosen by", f"{d['by']}: {d['rule']}")] if d["rule"] else []),
+        ("time", f"{seconds}{steps}{mean}"),
+    ]
+
+
+def _energy(d: dict[str, Any], name: str) -> str:
+    """What a set of rails took."""
+    joules, bound, each = d["energy_j"][name], d["bound_j"][name], d["energy_j_per_step"][name]
+    if joules is None:
+        return f"unknown: {d['unknown'].get(name, 'not measured')}"
+    return (
+        f"{joules:.2f} J, mean {d['mean_power_w'][name]:.3f} W"
+        + ("" if bound is None else f", +-{bound:.2f} J by the codes")
+        + ("" if each is None else f", {each:.4g} J a step")
     )
-    for name in SETS:
-        joules, bound = d["energy_j"][name], d["bound_j"][name]
-        if joules is None:
-            lines.append(f"{name:<11} unknown: {d['unknown'].get(name, 'not measured')}")
-            continue
-        each = d["energy_j_per_step"][name]
-        lines.append(
-            f"{name:<11} {joules:.2f} J, mean {d['mean_power_w'][name]:.3f} W"
-            + ("" if bound is None else f", +-{bound:.2f} J by the codes")
-            + ("" if each is None else f", {each:.4g} J a step")
-        )
-    lines.append(f"saving      {_saving(d)}")
+
+
+def _outcome(d: dict[str, Any]) -> list[tuple[str, str]]:
+    """What it saved, and what it rests on."""
     capped = [f"{name} (state {n})" for name, n in d["throttling"]["cooling_state_max"].items() if n]
     capped += [f"{name} ({n} events)" for name, n in d["throttling"]["over_current_events"].items() if n]
-    lines.append(f"throttling  {', '.join(capped) or 'none seen'}")
-    if d["certificate"]:
-        lines.append(f"certificate {d['certificate'][:16]}")
-    lines += [f"note        {text}" for text in d["notes"]]
-    return "\n".join(lines)
+    return [
+        ("saving", _saving(d)),
+        ("throttling", ", ".join(capped) or "none seen"),
+        *([("certificate", d["certificate"][:16])] if d["certificate"] else []),
+        *(("note", text) for text in d["notes"]),
+    ]
+
+
+def _blocks(d: dict[str, Any]) -> list[Block]:
+    """The same for a terminal: what was measured as a table of its own."""
+    known = [name for name in SETS if d["energy_j"][name] is not None]
+    unknown = [(name, _energy(d, name)) for name in SETS if name not in known]
+    columns = [
+        Column("rails"), Column("energy, J", number=True), Column("mean power, W", number=True),
+        Column("bound by the codes, +-J", number=True), Column("energy, J/step", number=True),
+    ]  # fmt: skip
+    rows = [
+        [
+            name, f"{d['energy_j'][name]:.2f}", _figure(d["mean_power_w"][name], 3), _figure(d["bound_j"][name], 2),
+            _figure(d["energy_j_per_step"][name], 4),
+        ]
+        for name in known
+    ]  # fmt: skip
+    facts = [*_how(d), *unknown, *_outcome(d)]
+    return [Table([Column(""), Column("")], facts, _heading(d)), Table(columns, rows)]
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "unknown" if value is None else f"{value:.{digits}f}"
 
 
 def _saving(d: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from wattune.profiling.preflight import settle_leases
 from wattune.running import process
 from wattune.running.choosing import Choice, by_governor, clock_of, default_governor, load_governor
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
-from wattune.running.receipt import build_receipt, read_baseline, text_of
+from wattune.running.receipt import build_receipt, for_people, read_baseline
 from wattune.running.session import Session
 from wattune.running.steps import FileSteps, LoadSteps, Steps
 
@@ -208,7 +209,7 @@ def _run(
         baseline=baseline,
         notes=notes,
     )
-    process.say(text_of(receipt))
+    process.say(for_people(receipt, sys.stderr))
     _keep(args, receipt, log_it)
     return 3 if failed and code == 0 else code
 

@@ -6,20 +6,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wattune.core.settings import setting_label
+from wattune.terminal import Block, Column, Table
 from wattune.validation.datafiles import ABSENT, FAMILIES
 
 ORIN, XAVIER = "jetson-agx-orin-64gb", "jetson-agx-xavier"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, which reads in a terminal too."""
-    rows = [list(row) for row in rows]
-    widths = [max(len(row[i]) for row in (list(header), *rows)) for i in range(len(header))]
+def markdown(block: Block) -> str:
+    """A table in Markdown, which reads in a terminal too; text as it is."""
+    if not isinstance(block, Table):
+        assert isinstance(block, str)  # nothing else is made here
+        return block
+    rows = [[column.name for column in block.columns], *block.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)) + " |"
 
-    return "\n".join([line(header), "|" + "|".join("-" * (w + 2) for w in widths) + "|", *map(line, rows)])
+    ruler = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
+    return "\n".join([line(rows[0]), ruler, *map(line, rows[1:])])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, last: bool = False) -> Table:
+    """A table whose first columns hold text, so many of them, and the `last` where it does; all others numbers."""
+    known = [
+        Column(name, number=n >= texts and not (last and n == len(header) - 1))
+        for n, name in enumerate(header)
+    ]
+    return Table(known, [list(row) for row in rows])
 
 
 def number(value: Any, digits: int = 2) -> str:
@@ -40,7 +54,7 @@ def _curves(name: str, entry: Mapping[str, Any]) -> list[tuple[str, Mapping[str,
     return list(curves.items()) if curves else [(name, entry)]
 
 
-def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> str:
+def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> Table:
     """Errors per curve."""
     rows = []
     for name in names:
@@ -66,32 +80,34 @@ def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> str:
         "source", "used for", "n", "mean error %", "max error %", "left out: max %", "optimum MHz: model / measured",
         "regret %", "level %",
     ]  # fmt: skip
-    return table(header, rows)
+    return _table(header, rows, 2)
 
 
-def bars_table(bars: Iterable[Mapping[str, Any]]) -> str:
+def bars_table(bars: Iterable[Mapping[str, Any]]) -> Table:
     """The demands and whether they hold."""
     verdict = {True: "yes", False: "NO", None: "absent"}
-    return table(
+    return _table(
         ["demand", "found", "at most", "holds"],
         [[b["name"], number(b["value"]), f"{b['limit']:g}", verdict[b["passed"]]] for b in bars],
+        last=True,
     )
 
 
-def figures_table(figures: Mapping[str, Any]) -> str:
+def figures_table(figures: Mapping[str, Any]) -> Table:
     """Single published figures and the model's answers."""
-    return table(
+    return _table(
         ["figure", "published", "model", "unit", "note"],
         [
             [name, number(f["published"]), number(f["predicted"], 1), f["unit"], f["note"]]
             for name, f in figures.items()
         ],
+        last=True,
     )
 
 
-def constants_table(calibration: Mapping[str, Any]) -> str:
+def constants_table(calibration: Mapping[str, Any]) -> Table:
     """Free constants: value, prior, and what the data say."""
-    return table(
+    return _table(
         ["constant", "value", "prior", "pull (sd)", "spread after / before", "rests on"],
         [
             [
@@ -104,10 +120,11 @@ def constants_table(calibration: Mapping[str, Any]) -> str:
             ]
             for name, c in calibration["constants"].items()
         ],
+        last=True,
     )
 
 
-def redraws_table(document: Mapping[str, Any]) -> str:
+def redraws_table(document: Mapping[str, Any]) -> Block:
     """How the results move when the priors are redrawn."""
     redraws = document["calibration"][ORIN]["redraws"]
     if not redraws:
@@ -123,17 +140,17 @@ def redraws_table(document: Mapping[str, Any]) -> str:
         rows.append(
             [f"{name}: best saving against MAXN %", _span(savings), ", ".join(map(setting_label, clocks))]
         )
-    return table([f"over {len(redraws)} redraws of all priors", "range", "optimum MHz"], rows)
+    return _table([f"over {len(redraws)} redraws of all priors", "range", "optimum MHz"], rows)
 
 
 def _span(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-def polling_table(polling: Mapping[str, Any]) -> str:
+def polling_table(polling: Mapping[str, Any]) -> Table:
     """Sensitivity to the demand-driven governor's polling interval."""
     names = sorted(next(iter(polling.values())))
-    return table(
+    return _table(
         ["polling interval", *(f"{name}: best saving %" for name in names)],
         [
             [f"{ms} ms", *(number(row[name]["saving_pct"]) for name in names)]
@@ -147,49 +164,52 @@ def parts(document: Mapping[str, Any]) -> dict[str, str]:
     sources = document["sources"]
     own = [name for name in sources if name.startswith("orin_") and not _is_larger(name)]
     larger = [name for name in sources if _is_larger(name)]
-    made = {
-        "sources": sources_table(sources, own),
-        "bars": bars_table(b for b in document["bars"] if not _is_larger(b["name"].split(":")[0])),
-        "figures": figures_table(document["figures"]),
-        "constants": constants_table(document["calibration"][ORIN]),
-        "redraws": redraws_table(document),
-        "polling": polling_table(document["polling"]),
+    made: dict[str, list[Block]] = {
+        "sources": [sources_table(sources, own)],
+        "bars": [bars_table(b for b in document["bars"] if not _is_larger(b["name"].split(":")[0]))],
+        "figures": [figures_table(document["figures"])],
+        "constants": [constants_table(document["calibration"][ORIN])],
+        "redraws": [redraws_table(document)],
+        "polling": [polling_table(document["polling"])],
     }
     if all(sources[name] != ABSENT for name in larger):
         xavier = document["calibration"][XAVIER]
-        made["larger"] = "\n\n".join(
-            [
-                sources_table(sources, larger),
-                bars_table(b for b in document["bars"] if _is_larger(b["name"].split(":")[0])),
-                f"Constants of {XAVIER}:",
-                constants_table(xavier),
-            ]
-        )
-    return made
+        made["larger"] = [
+            sources_table(sources, larger),
+            bars_table(b for b in document["bars"] if _is_larger(b["name"].split(":")[0])),
+            f"Constants of {XAVIER}:",
+            constants_table(xavier),
+        ]
+    return {name: "\n\n".join(map(markdown, blocks)) for name, blocks in made.items()}
 
 
 def _is_larger(name: str) -> bool:
     return name in FAMILIES or name.replace("_energy", "_time") in FAMILIES
 
 
+def blocks(document: Mapping[str, Any]) -> list[Block]:
+    """Everything, in order."""
+    calibrations: list[Block] = []
+    for board, c in document["calibration"].items():
+        if c["against"]:
+            calibrations += [
+                f"Constants of {board} (free in the calibration against {', '.join(c['against']) or 'nothing'}):",
+                constants_table(c),
+            ]
+    return [
+        "The virtual boards against published measurements. What the model says is SIMULATED.",
+        sources_table(document["sources"], document["sources"]),
+        bars_table(document["bars"]),
+        figures_table(document["figures"]),
+        *calibrations,
+        redraws_table(document),
+        polling_table(document["polling"]),
+    ]
+
+
 def text(document: Mapping[str, Any]) -> str:
     """Everything as plain text."""
-    calibrations = [
-        f"Constants of {board} (free in the calibration against {', '.join(c['against']) or 'nothing'}):\n\n{constants_table(c)}"
-        for board, c in document["calibration"].items()
-        if c["against"]
-    ]
-    return "\n\n".join(
-        [
-            "The virtual boards against published measurements. What the model says is SIMULATED.",
-            sources_table(document["sources"], document["sources"]),
-            bars_table(document["bars"]),
-            figures_table(document["figures"]),
-            *calibrations,
-            redraws_table(document),
-            polling_table(document["polling"]),
-        ]
-    )
+    return "\n\n".join(map(markdown, blocks(document)))
 
 
 def refit_text(written: dict[str, Any]) -> str:

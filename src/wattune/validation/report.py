@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.boards.virtual.constants import BoardFile, find_board_file
@@ -29,6 +30,8 @@ from wattune.validation.calibrate import (
 from wattune.validation.datafiles import ABSENT, data_sources
 from wattune.validation.source import Source
 from wattune.workloads.build import build_named
+
+Result = TypeVar("Result")
 
 ORIN, XAVIER = published.ORIN, "jetson-agx-xavier"
 REDRAWS = 6
@@ -216,18 +219,32 @@ def best_saving(file: BoardFile, name: str) -> dict[str, float | str]:
     return {"mhz": best, "saving_pct": 100.0 * (1.0 - rows[best] / rows[MAXN])}
 
 
+def _refits(sources: Sequence[Source], redraws: int) -> int:
+    """How often :func:`calibration` refits a board."""
+    return 1 + (len(sources) if len(sources) > 1 else 0) + redraws
+
+
 def calibration(
-    file: BoardFile, sources: Sequence[Source], levels: Sequence[Level], redraws: int
+    file: BoardFile,
+    sources: Sequence[Source],
+    levels: Sequence[Level],
+    redraws: int,
+    done: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Refit a board: each workload's curves left out in turn, its priors redrawn, what the data say of each constant."""
+    """Refit a board: each workload's curves left out in turn, its priors redrawn, what the data say of each constant.
+
+    `done` is called after every refit.
+    """
     base = (file, list(sources), list(levels))
     with ProcessPoolExecutor(PROCESSES) as pool:
         whole = pool.submit(_whole, (*base, 0))
-        left_out = (
-            list(pool.map(_left_out, [(*base, i) for i in range(len(sources))])) if len(sources) > 1 else []
-        )
-        drawn = list(pool.map(_redrawn, [(*base, seed) for seed in range(redraws)]))
+        without = range(len(sources)) if len(sources) > 1 else ()
+        left_out_jobs = pool.map(_left_out, [(*base, i) for i in without])
+        drawn_jobs = pool.map(_redrawn, [(*base, seed) for seed in range(redraws)])
         fitted = whole.result()
+        done()
+        left_out = [_then(done, error) for error in left_out_jobs]
+        drawn = [_then(done, redraw) for redraw in drawn_jobs]
     constants = {
         name: {
             "value": getattr(file.constants, name),
@@ -254,6 +271,11 @@ def calibration(
         "constants": constants,
         "redraws": drawn,
     }
+
+
+def _then(done: Callable[[], None], result: Result) -> Result:
+    done()
+    return result
 
 
 def polling(file: BoardFile) -> dict[str, Any]:
@@ -357,6 +379,7 @@ def validate(
     metrics: Mapping[str, Any] | None = None,
     optima: Sequence[float] | None = None,
     redraws: int = REDRAWS,
+    told: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> dict[str, Any]:
     """Everything `wattune validate` says.
 
@@ -365,15 +388,18 @@ def validate(
         metrics: see :func:`figures`.
         optima: see :func:`figures`.
         redraws: how often the priors are redrawn.
+        told: called with how many refits are done, of how many.
 
     Returns:
         ``{"schema_version", "provenance", "sources", "figures", "calibration": {board: ...}, "polling", "bars"}``.
     """
     found = families(data)
     boards = {name: find_board_file(name) for name in {s.board for s in _flat(found.values())}}
+    jobs = {name: (*fitted_to(file, found), redraws if name == ORIN else 0) for name, file in boards.items()}
+    of, finished = sum(_refits(curves, n) for curves, _, n in jobs.values()), count(1)
+    told(0, of)
     calibrations = {
-        name: calibration(file, *fitted_to(file, found), redraws if name == ORIN else 0)
-        for name, file in boards.items()
+        name: calibration(boards[name], *job, lambda: told(next(finished), of)) for name, job in jobs.items()
     }
     sources: dict[str, Any] = {}
     for key, entry in found.items():

@@ -17,6 +17,10 @@ from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.settings import hz_to_mhz
+from wattune.terminal import Block, Column, Section, Table, rendered
+
+SETS = ("gpu_cpu", "module")
+"""Sets of rails whose sums are shown."""
 
 LATE_NODE_S = 1.0
 """How long a node that a driver makes late is waited for."""
@@ -60,9 +64,8 @@ def run(
         document["jtop"] = jtop.cross_check(findings, ours)
     findings.sysfs.close()
     sysfs.close()
-    sys.stdout.write(
-        (json.dumps(document, indent=2, allow_nan=False) if args.json else text(document)) + "\n"
-    )
+    shown = None if args.json else rendered(blocks(document), sys.stdout) or text(document)
+    sys.stdout.write((json.dumps(document, indent=2, allow_nan=False) if shown is None else shown) + "\n")
     return 0
 
 
@@ -216,22 +219,42 @@ def report(
 
 
 def text(document: dict[str, Any]) -> str:
-    """The report for people."""
-    lines = _section("Board", _board_lines(document))
-    if document["kind"] == "jetson":
-        lines += _section("GPU clock", _gpu_lines(document))
-        lines += _section("Power", _power_lines(document))
-    lines += _section("Temperatures", _temperature_lines(document))
-    lines += _section("What works", _works(document))
+    """The report for people, as plain text."""
+    power = _power_lines(document) if document["kind"] == "jetson" else []
+    lines = _plain(
+        [*_before(document), Section("Power", power), Section("Temperatures", _temperature_lines(document))]
+    )
+    works = [Section("What works", _works(document))]
     if "jtop" in document:
-        lines += _section("Against jtop", _jtop_lines(document["jtop"]))
-    lines += _section("Worth knowing", document["warnings"])
-    lines += _section("What does not, and what to type", document["problems"])
-    return "\n".join(lines).rstrip()
+        works.append(Section("Against jtop", _jtop_lines(document["jtop"])))
+    return "\n".join(lines + _plain([*works, *_behind(document)])).rstrip()
 
 
-def _section(title: str, lines: list[str]) -> list[str]:
-    return [title, *(f"  {line}" for line in lines), ""] if lines else []
+def blocks(document: dict[str, Any]) -> list[Block]:
+    """The report for a terminal: what has numbers as tables."""
+    shown: list[Block] = [*_before(document)]
+    if document["kind"] == "jetson":
+        shown += [_power_table(document), Section("", _power_notes(document))]
+    shown += [_temperature_table(document), Section("What works", _works(document))]
+    if "jtop" in document:
+        shown.append(_jtop_table(document["jtop"]))
+    return [*shown, *_behind(document)]
+
+
+def _before(document: dict[str, Any]) -> list[Section]:
+    clock = _gpu_lines(document) if document["kind"] == "jetson" else []
+    return [Section("Board", _board_lines(document)), Section("GPU clock", clock)]
+
+
+def _behind(document: dict[str, Any]) -> list[Section]:
+    return [
+        Section("Worth knowing", document["warnings"]),
+        Section("What does not, and what to type", document["problems"]),
+    ]
+
+
+def _plain(sections: Iterable[Section]) -> list[str]:
+    return [line for s in sections if s.lines for line in (s.title, *(f"  {line}" for line in s.lines), "")]
 
 
 def _board_lines(document: dict[str, Any]) -> list[str]:
@@ -258,12 +281,15 @@ def _board_lines(document: dict[str, Any]) -> list[str]:
 def _jtop_lines(check: dict[str, Any]) -> list[str]:
     if not check["available"]:
         return [f"not compared: {check['reason']}"]
-    pairs = [(f"{label}, W", pair) for label, pair in check["rails_w"].items()]
-    pairs += [("GPU clock, MHz", check["gpu_mhz"]), ("GPU load, %", check["gpu_util_pct"])]
     return [f"jtop {check['version']}: ours, jtop's, difference"] + [
         f"{name:<24} {_or_unknown(pair['ours'])} {_or_unknown(pair['jtop'])} {_or_unknown(pair['difference'])}"
-        for name, pair in pairs
+        for name, pair in _jtop_pairs(check)
     ]
+
+
+def _jtop_pairs(check: dict[str, Any]) -> list[tuple[str, dict[str, float | None]]]:
+    pairs = [(f"{label}, W", pair) for label, pair in check["rails_w"].items()]
+    return [*pairs, ("GPU clock, MHz", check["gpu_mhz"]), ("GPU load, %", check["gpu_util_pct"])]
 
 
 def _or_unknown(value: float | None) -> str:
@@ -297,18 +323,61 @@ def _power_lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{label:<{width}}  {_watts(power)}" for label, power in rails.items()]
     lines += [
         f"{name:<{width}}  {_watts(document[name + '_w'])}  = {' + '.join(members)}"
-        for name in ("gpu_cpu", "module")
+        for name in SETS
         if (members := sets[name])
     ]
     if reason := document["errors"].get("gpu_cpu"):
         lines.append(f"{'gpu_cpu':<{width}}  none: {reason}")
-        lines.append(f"energies are of the set {document['energy_set']}")
+    return lines + _power_notes(document)
+
+
+def _power_notes(document: dict[str, Any]) -> list[str]:
+    lines = [f"energies are of the set {document['energy_set']}"] if document["errors"].get("gpu_cpu") else []
     samples = document["filter"]["samples"]
     if samples is not None:
         interval = document["filter"]["update_interval_ms"]
         every = "" if interval is None else f", a new value every {interval} ms"
         lines.append(f"averaged by the monitors over {samples} samples{every}")
     return lines
+
+
+def _power_table(document: dict[str, Any]) -> Table:
+    sets = document["rail_sets"]
+    rows = [[label, _figure(power, 3), "rail"] for label, power in document["rails_w"].items()]
+    rows += [
+        [name, _figure(document[f"{name}_w"], 3), " + ".join(members)]
+        for name in SETS
+        if (members := sets[name])
+    ]
+    if reason := document["errors"].get("gpu_cpu"):
+        rows.append(["gpu_cpu", "unknown", f"none: {reason}"])
+    return Table(
+        [Column("rail, or sum of rails"), Column("power, W", number=True), Column("of")], rows, "Power"
+    )
+
+
+def _temperature_table(document: dict[str, Any]) -> Table:
+    rows = [
+        [name, _figure(celsius, 1), "powered off" if celsius is None else ""]
+        for name, celsius in document["temps_c"].items()
+    ]
+    degrees = Column("temperature, \N{DEGREE SIGN}C", number=True)
+    return Table([Column("zone"), degrees, Column("")], rows, "Temperatures")
+
+
+def _jtop_table(check: dict[str, Any]) -> Block:
+    if not check["available"]:
+        return Section("Against jtop", _jtop_lines(check))
+    columns = [Column("value"), *(Column(name, number=True) for name in ("ours", "jtop's", "difference"))]
+    rows = [
+        [name, *(_figure(pair[key], 3) for key in ("ours", "jtop", "difference"))]
+        for name, pair in _jtop_pairs(check)
+    ]
+    return Table(columns, rows, f"Against jtop {check['version']}")
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "unknown" if value is None else f"{value:.{digits}f}"
 
 
 def _watts(power: float | None) -> str:
@@ -325,7 +394,7 @@ def _temperature_lines(document: dict[str, Any]) -> list[str]:
 
 def _works(document: dict[str, Any]) -> list[str]:
     gpu, lines = document["gpu"], []
-    measured = [name for name in ("gpu_cpu", "module") if document[name + "_w"] is not None]
+    measured = [name for name in SETS if document[name + "_w"] is not None]
     if measured:
         lines.append(f"measuring energy ({', '.join(measured)})")
     elif any(power is not None for power in document["rails_w"].values()):
