@@ -415,7 +415,7 @@ def _objective_answer(text: str, rows: list[dict[str, Any]], steps: int) -> Any:
 
 def _predict(args: argparse.Namespace) -> int:
     from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
-    from wattune.terminal import Column, Table, rendered
+    from wattune.terminal import Column, Table, figures, rendered
     from wattune.workloads.build import build_from_config
 
     if args.config is not None:
@@ -439,15 +439,16 @@ def _predict(args: argparse.Namespace) -> int:
         return 0
     how = "SIMULATED" if board.info.calibrated else "SIMULATED, board UNCALIBRATED"
     title = f"{workload.id}, batch {workload.batch_size}, {workload.precision}, on {board.info.id}: {how}, per step"
-    cells = [[setting_label(row["mhz"]), f"{row['energy_j']:.4g}", f"{row['time_s']:.4g}"] for row in rows]
-    columns = [Column(name, number=True) for name in ("setting, MHz", "energy, J", "time, s")]
+    energies, times = (figures([row[name] for row in rows]) for name in ("energy_j", "time_s"))
+    cells = list(zip([setting_label(row["mhz"]) for row in rows], energies, times, strict=True))
+    columns = [Column(name, number=True) for name in ("setting MHz", "energy (J)", "time (s)")]
     if (shown := rendered([Table(columns, cells, title)], sys.stdout)) is not None:
         _out(shown)
     else:
         _out(title)
         _out(f"{'setting':>10} {'energy (J)':>12} {'time (s)':>10}")
-        for setting, energy, time in cells:
-            _out(f"{setting:>10} {energy:>12} {time:>10}")
+        for row in rows:
+            _out(f"{setting_label(row['mhz']):>10} {row['energy_j']:>12.4g} {row['time_s']:>10.4g}")
     if answer is not None:
         _out(
             f"{args.objective}: {_clock(answer.setting)}, {_energy(answer.saving_pct)} and"

@@ -15,7 +15,7 @@ from wattune.core.curve import Point
 from wattune.core.errors import InputError
 from wattune.core.objectives import Answer, answer_at, baseline_of, pareto_front
 from wattune.core.settings import Setting, setting_label
-from wattune.terminal import Block, Column, Table, rendered
+from wattune.terminal import Block, Column, Table, figures, rendered
 
 log = logging.getLogger(__name__)
 
@@ -76,28 +76,17 @@ class Front:
 
     def blocks(self) -> list[Block]:
         """The front for a terminal."""
-        shown = self.unit != RELATIVE
-        columns = [
-            Column("setting, MHz", number=True),
-            Column("saving, %", number=True),
-            Column("slowdown, %", number=True),
+        names = ["setting MHz", "saving %", "slowdown %"]
+        cells = [
+            [setting_label(a.setting) for a in self.answers],
+            [f"{a.saving_pct:.1f}" for a in self.answers],
+            ["unknown" if a.slowdown_pct is None else f"{a.slowdown_pct:+.1f}" for a in self.answers],
         ]
-        columns += (
-            [Column(f"energy, J {self.unit}", number=True), Column(f"time, s {self.unit}", number=True)]
-            if shown
-            else []
-        )
-        rows = []
-        for a in self.answers:
-            row = [
-                setting_label(a.setting),
-                f"{a.saving_pct:.1f}",
-                "unknown" if a.slowdown_pct is None else f"{a.slowdown_pct:+.1f}",
-            ]
-            row += (
-                [f"{a.energy_j:.4g}", "unknown" if a.time_s is None else f"{a.time_s:.4g}"] if shown else []
-            )
-            rows.append(row)
+        if self.unit != RELATIVE:
+            names += ["energy (J)", "time (s)"]
+            cells += [figures([a.energy_j for a in self.answers]), figures([a.time_s for a in self.answers])]
+        columns = [Column(name, number=True) for name in names]
+        rows = [list(row) for row in zip(*cells, strict=True)]
         return [Table(columns, rows, self.title), self._left_out()]
 
     def _left_out(self) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FALLBACK_COLUMNS = 80
-NARROWEST_TEXT = 14
-"""Columns of text may fold down to this width, in characters."""
+LONGEST_WORD = 24
+"""Words of a text that are longer are broken where room is short, in characters."""
 
 GAP = 2
-BAR = 24
+BAR, ROOM_FOR_BAR = 16, 120
+"""Width of the bar, and of a terminal that has room for it."""
 
 _TONES = {"NO": "bold red", "yes": "green", "absent": "dim", "unknown": "dim", "-": "dim"}
 """How a cell is set that says just this."""
@@ -93,6 +95,13 @@ def draws(stream: TextIO | None) -> bool:
     except ImportError:
         return False
     return True
+
+
+def figures(values: Sequence[float | None], digits: int = 4) -> list[str]:
+    """Numbers of a column with the same decimals: so many that the smallest shows `digits` digits, and four at most."""
+    sizes = [abs(value) for value in values if value]
+    decimals = min(max(digits - 1 - math.floor(math.log10(min(sizes))), 0), 4) if sizes else 0
+    return ["unknown" if value is None else f"{value:.{decimals}f}" for value in values]
 
 
 def rendered(blocks: Sequence[Block], stream: TextIO | None) -> str | None:
@@ -238,7 +247,7 @@ def _print_text(text: str, console: Console, style: str = "") -> None:
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip(" ")))
         wrapped = textwrap.wrap(
-            _clean(line), console.width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
+            _clean(line), console.width, subsequent_indent=indent and indent + "  ", break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
         for piece in wrapped or [""]:
             console.print(_toned(piece, style), soft_wrap=True)
@@ -275,41 +284,49 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
     """Widths of the columns that find room, the first two in any case; numbers are never narrower than the longest of them."""
     from rich.cells import cell_len
 
-    least, most = [], []
+    def longest(texts: Iterable[str]) -> int:
+        return max(map(cell_len, texts), default=1)
+
+    least, words, most = [], [], []
     for number, column in enumerate(columns):
-        longest = max((cell_len(row[number]) for row in rows), default=1)
-        word = max(map(cell_len, column.name.split()), default=1)
-        most.append(max(longest, cell_len(column.name)))
-        least.append(max(word, longest if column.number else min(longest, NARROWEST_TEXT)))
+        cells = [row[number] for row in rows]
+        heading = longest(column.name.split())
+        word = longest(cells if column.number else (word for cell in cells for word in cell.split()))
+        least.append(max(heading, word if column.number else min(word, LONGEST_WORD)))
+        words.append(max(heading, word))
+        most.append(longest([column.name, *cells]))
     shown = len(columns)
     while shown > 2 and sum(least[:shown]) + GAP * (shown - 1) > room:
         shown -= 1
     widths = least[:shown]
     spare = room - sum(widths) - GAP * (shown - 1)
-    while spare > 0 and any(width < full for width, full in zip(widths, most, strict=False)):
-        narrowest = min((n for n in range(shown) if widths[n] < most[n]), key=lambda n: widths[n])
-        widths[narrowest] += 1
-        spare -= 1
+    for wanted in (words, most):  # first whole words, then whole lines; the narrowest grows first
+        while spare > 0 and (short := [n for n in range(shown) if widths[n] < wanted[n]]):
+            widths[min(short, key=lambda n: widths[n])] += 1
+            spare -= 1
     return widths
 
 
 def _line(share: float | None, parts: Sequence[str], console: Console) -> RenderableType:
-    """The parts that find room, and a bar before them where there is room for it too."""
+    """The parts that find room, and a bar before them on a wide terminal."""
     from rich.cells import cell_len
     from rich.text import Text
 
     between = " \N{MIDDLE DOT} " if console.encoding.startswith("utf") else "; "
     text, room = Text(no_wrap=True, overflow="crop"), console.width - 1
+    if share is not None and console.width >= ROOM_FOR_BAR:
+        full, empty = (
+            ("\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}")
+            if console.encoding.startswith("utf")
+            else ("#", ".")
+        )
+        filled = round(BAR * min(max(share, 0.0), 1.0))
+        text.append(full * filled, "green").append(empty * (BAR - filled) + " ", "dim")
+        room -= BAR + 1
     said = _clean(parts[0]) if parts else ""
     for part in map(_clean, parts[1:]):
         if cell_len(said + between + part) > room:
             break
         said += between + part
-    if share is not None and cell_len(said) + BAR + 1 <= room:
-        full, empty = ("\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}")
-        if not console.encoding.startswith("utf"):
-            full, empty = "#", "."
-        filled = round(BAR * min(max(share, 0.0), 1.0))
-        text.append(full * filled, "green").append(empty * (BAR - filled) + " ", "dim")
     text.append_text(_toned(said))
     return text

@@ -11,7 +11,7 @@ from wattune.core.settings import Setting, setting_label
 from wattune.core.stats import mean
 from wattune.core.workload import Workload
 from wattune.profiling.cells import Cell
-from wattune.terminal import Line
+from wattune.terminal import Line, figures
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,13 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def left_text(seconds: float | None) -> str:
+    """How long something will still take; None is not known."""
+    if seconds is None:
+        return "time left not known yet"
+    return f"about {duration_text(seconds)} left" if seconds >= 1 else "less than 1 s left"
 
 
 class Countdown:
@@ -131,7 +138,7 @@ class SweepProgress:
         """
         self._over += self._of_this
         self._workload, self._of_this, self._done, self._missing = workload, settings, 0, missing
-        self._countdown = None
+        self._countdown, self._last = None, ()
         self._draw()
 
     def begins(self, setting: Setting, windows: int) -> None:
@@ -176,13 +183,13 @@ class SweepProgress:
         left = self.left_s
         return [
             f"{self._workload.id if self._workload else ''} {self._done}/{self._of_this} settings".lstrip(),
-            "time left not known yet" if left is None else f"about {duration_text(left)} left",
+            left_text(left),
             *([f"{self._failed} failed"] if self._failed else []),
             *([f"{self._throttled} throttled"] if self._throttled else []),
             f"{duration_text(self._clock() - self._began)} so far",
             self._provenance,
-            *([self._now] if self._now else []),
             *self._last,
+            *([self._now] if self._now else []),
         ]
 
     def _of(self, setting: Setting, repeats: tuple[Measurement, ...]) -> tuple[str, ...]:
@@ -190,7 +197,7 @@ class SweepProgress:
         energy_j = mean([m.energy_j for m in repeats]) / self._workload.steps_per_epoch
         temps = [m.temp_c_max for m in repeats if m.temp_c_max is not None]
         return (
-            f"{_name(setting)}: {energy_j:.4g} J a step",
+            f"{_name(setting)}: {figures([energy_j])[0]} J a step",
             f"{max(temps):.1f} \N{DEGREE SIGN}C" if temps else "temperature unknown",
         )
 
@@ -213,9 +220,7 @@ def jobs_on(
 
     def told(done: int, of: int) -> None:
         spent_s = clock() - began
-        left = (
-            f"about {duration_text(spent_s / done * (of - done))} left" if done else "time left not known yet"
-        )
+        left = left_text(spent_s / done * (of - done) if done else None)
         line.show(
             done / of if of else None, [f"{done}/{of} {what}", left, f"{duration_text(spent_s)} so far"]
         )

@@ -363,11 +363,11 @@ def _means(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[str]:
 def _blocks(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[Block]:
     """The same for a terminal."""
     columns = [
-        Column("workload"), Column("oracle, MHz", number=True), Column("chosen, MHz", number=True), Column("regret, %", number=True),
-        Column("saving, %", number=True), Column("slowdown, %", number=True),
+        Column("workload"), Column("oracle MHz", number=True), Column("chosen MHz", number=True), Column("regret %", number=True),
+        Column("saving %", number=True), Column("slowdown %", number=True),
     ]  # fmt: skip
     if policy == "probe":
-        columns += [Column("probed, MHz", number=True), Column("steps", number=True)]
+        columns += [Column("probed MHz", number=True), Column("steps", number=True)]
     if several := len(sweep.boards) > 1:
         columns.insert(1, Column("board"))
     rows = []
@@ -375,7 +375,7 @@ def _blocks(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[Bloc
         row = [
             r.workload, setting_label(r.oracle), setting_label(r.chosen), f"{r.regret_pct:.2f}",
             "unknown" if r.saving_pct is None else f"{r.saving_pct:.2f}",
-            "unknown" if r.slowdown_pct is None else f"{r.slowdown_pct:.1f}",
+            "unknown" if r.slowdown_pct is None else f"{r.slowdown_pct:+.1f}",
         ]  # fmt: skip
         if policy == "probe":
             row += [", ".join(map(setting_label, r.probes)), str(r.steps)]
@@ -385,5 +385,5 @@ def _blocks(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[Bloc
     said = {
         row.columns.get("provenance") or "recorded" for workload in sweep.workloads for row in workload.rows
     }
-    title = f"Policy {policy} on {', '.join(sweep.boards)}; {' and '.join(sorted(said))}, savings and slowdowns against {MAXN}"
+    title = f"Policy {policy} on {', '.join(sweep.boards)}, {' and '.join(sorted(said))}; savings and slowdowns against {MAXN}"
     return [Table(columns, rows, title), "\n".join([*_limits(results), *_means(results, sweep, policy)])]

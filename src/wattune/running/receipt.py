@@ -14,7 +14,7 @@ from wattune.running.account import SETS, Totals
 from wattune.running.choosing import Choice
 from wattune.running.probing import ProbeTask
 from wattune.running.session import Session
-from wattune.terminal import Block, Column, Table, rendered
+from wattune.terminal import Block, Column, Table, figures, rendered
 
 SCHEMA_VERSION = 1
 
@@ -248,17 +248,19 @@ def _blocks(d: dict[str, Any]) -> list[Block]:
     """The same for a terminal: what was measured as a table of its own."""
     known = [name for name in SETS if d["energy_j"][name] is not None]
     unknown = [(name, _energy(d, name)) for name in SETS if name not in known]
-    columns = [
-        Column("rails"), Column("energy, J", number=True), Column("mean power, W", number=True),
-        Column("bound by the codes, +-J", number=True), Column("energy, J/step", number=True),
-    ]  # fmt: skip
+    numbers = ("energy (J)", "mean power (W)", "bound by the codes (J)", "energy (J/step)")
+    columns = [Column("rails"), *(Column(name, number=True) for name in numbers)]
+    each = figures([d["energy_j_per_step"][name] for name in known])
     rows = [
         [
-            name, f"{d['energy_j'][name]:.2f}", _figure(d["mean_power_w"][name], 3), _figure(d["bound_j"][name], 2),
-            _figure(d["energy_j_per_step"][name], 4),
+            name,
+            f"{d['energy_j'][name]:.2f}",
+            _figure(d["mean_power_w"][name], 3),
+            _figure(d["bound_j"][name], 2),
+            step,
         ]
-        for name in known
-    ]  # fmt: skip
+        for name, step in zip(known, each, strict=True)
+    ]
     facts = [*_how(d), *unknown, *_outcome(d)]
     return [Table([Column(""), Column("")], facts, _heading(d)), Table(columns, rows)]
 

@@ -27,7 +27,7 @@ from wattune.profiling.cells import Cell, parse_cell
 from wattune.profiling.progress import SweepProgress
 from wattune.profiling.sweep import LiveBoard, SweepResult, sweep, sweep_settings
 from wattune.stages._main import run
-from wattune.terminal import Column, Table
+from wattune.terminal import Column, Table, figures
 from wattune.workloads.build import build_evaluation, build_workload
 from wattune.workloads.catalogue import find_task
 
@@ -249,30 +249,28 @@ def sweep_outside_pipeline(names: Sequence[str], folder: Path, *, export: Path |
 
 def _summary(info: BoardInfo, results: Sequence[tuple[SweepResult, Workload, Sequence[Cell]]]) -> Table:
     """What a sweep found, a row for each workload: its setting of least energy (mean of the repeats) against MAXN."""
+    curves = [EnergyCurve({cell.setting: _mean_of(cell) for cell in cells}) for _, _, cells in results]
+    steps = [workload.steps_per_epoch for _, workload, _ in results]
+    energies = figures([curve.energy_j(curve.oracle) / n for curve, n in zip(curves, steps, strict=True)])
     rows = []
-    for result, workload, cells in results:
-        curve = EnergyCurve({cell.setting: _mean_of(cell) for cell in cells})
+    for (result, workload, _), curve, energy in zip(results, curves, energies, strict=True):
         best = curve.oracle
         saving, slowdown = curve.saving_pct(best), curve.slowdown_pct(best)
         rows.append(
             [
                 workload.id,
                 setting_label(best),
-                f"{curve.energy_j(best) / workload.steps_per_epoch:.3f}",
+                energy,
                 "unknown" if saving is None else f"{saving:.2f}",
                 "unknown" if slowdown is None else f"{slowdown:+.1f}",
                 str(len(result.measured)),
                 str(len(result.kept) + len(result.taken_back)),
             ]
         )
-    columns = [
-        Column("workload"), Column("least energy at, MHz", number=True), Column("energy there, J/step", number=True),
-        Column("saving, %", number=True), Column("slowdown, %", number=True), Column("settings measured", number=True),
-        Column("there already", number=True),
-    ]  # fmt: skip
-    return Table(
-        columns, rows, f"{info.id}, {info.power_mode}, rails {info.rails}, {info.provenance}; against MAXN"
-    )
+    numbers = ("best MHz", "energy (J/step)", "saving %", "slowdown %", "settings measured", "there already")
+    columns = [Column("workload"), *(Column(name, number=True) for name in numbers)]
+    title = f"Settings of least energy on {info.id} in {info.power_mode}, {info.provenance} (rails {info.rails}); against MAXN"
+    return Table(columns, rows, title)
 
 
 def _mean_of(cell: Cell) -> Point:

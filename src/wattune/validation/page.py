@@ -27,13 +27,10 @@ def markdown(block: Block) -> str:
     return "\n".join([line(rows[0]), ruler, *map(line, rows[1:])])
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, last: bool = False) -> Table:
-    """A table whose first columns hold text, so many of them, and the `last` where it does; all others numbers."""
-    known = [
-        Column(name, number=n >= texts and not (last and n == len(header) - 1))
-        for n, name in enumerate(header)
-    ]
-    return Table(known, [list(row) for row in rows])
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[int] = (0,)) -> Table:
+    """A table of numbers but for the columns `texts`."""
+    columns = [Column(name, number=n not in texts) for n, name in enumerate(header)]
+    return Table(columns, [list(row) for row in rows])
 
 
 def number(value: Any, digits: int = 2) -> str:
@@ -80,7 +77,7 @@ def sources_table(sources: Mapping[str, Any], names: Iterable[str]) -> Table:
         "source", "used for", "n", "mean error %", "max error %", "left out: max %", "optimum MHz: model / measured",
         "regret %", "level %",
     ]  # fmt: skip
-    return _table(header, rows, 2)
+    return _table(header, rows, (0, 1))
 
 
 def bars_table(bars: Iterable[Mapping[str, Any]]) -> Table:
@@ -89,7 +86,7 @@ def bars_table(bars: Iterable[Mapping[str, Any]]) -> Table:
     return _table(
         ["demand", "found", "at most", "holds"],
         [[b["name"], number(b["value"]), f"{b['limit']:g}", verdict[b["passed"]]] for b in bars],
-        last=True,
+        (0, 3),
     )
 
 
@@ -101,7 +98,7 @@ def figures_table(figures: Mapping[str, Any]) -> Table:
             [name, number(f["published"]), number(f["predicted"], 1), f["unit"], f["note"]]
             for name, f in figures.items()
         ],
-        last=True,
+        (0, 3, 4),
     )
 
 
@@ -120,7 +117,7 @@ def constants_table(calibration: Mapping[str, Any]) -> Table:
             ]
             for name, c in calibration["constants"].items()
         ],
-        last=True,
+        (0, 5),
     )
 
 

@@ -352,7 +352,7 @@ def _power_table(document: dict[str, Any]) -> Table:
     if reason := document["errors"].get("gpu_cpu"):
         rows.append(["gpu_cpu", "unknown", f"none: {reason}"])
     return Table(
-        [Column("rail, or sum of rails"), Column("power, W", number=True), Column("of")], rows, "Power"
+        [Column("rail, or sum of rails"), Column("power (W)", number=True), Column("of")], rows, "Power"
     )
 
 
@@ -361,7 +361,7 @@ def _temperature_table(document: dict[str, Any]) -> Table:
         [name, _figure(celsius, 1), "powered off" if celsius is None else ""]
         for name, celsius in document["temps_c"].items()
     ]
-    degrees = Column("temperature, \N{DEGREE SIGN}C", number=True)
+    degrees = Column("temperature (\N{DEGREE SIGN}C)", number=True)
     return Table([Column("zone"), degrees, Column("")], rows, "Temperatures")
 
 
