@@ -197,7 +197,7 @@ class SweepProgress:
         energy_j = mean([m.energy_j for m in repeats]) / self._workload.steps_per_epoch
         temps = [m.temp_c_max for m in repeats if m.temp_c_max is not None]
         return (
-            f"{_name(setting)}: {figures([energy_j])[0]} J a step",
+            f"{_name(setting)}: {figures([energy_j])[0]} J/step",
             f"{max(temps):.1f} \N{DEGREE SIGN}C" if temps else "temperature unknown",
         )
 
