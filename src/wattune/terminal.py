@@ -247,7 +247,8 @@ def _print_text(text: str, console: Console, style: str = "") -> None:
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip(" ")))
         wrapped = textwrap.wrap(
-            _clean(line), console.width, subsequent_indent=indent and indent + "  ", break_long_words=False, break_on_hyphens=False
+            _clean(line).strip(), console.width, initial_indent=indent, subsequent_indent=indent and indent + "  ",
+            break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
         for piece in wrapped or [""]:
             console.print(_toned(piece, style), soft_wrap=True)

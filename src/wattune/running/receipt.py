@@ -248,19 +248,21 @@ def _blocks(d: dict[str, Any]) -> list[Block]:
     """The same for a terminal: what was measured as a table of its own."""
     known = [name for name in SETS if d["energy_j"][name] is not None]
     unknown = [(name, _energy(d, name)) for name in SETS if name not in known]
-    numbers = ("energy (J)", "mean power (W)", "bound by the codes (J)", "energy (J/step)")
-    columns = [Column("rails"), *(Column(name, number=True) for name in numbers)]
-    each = figures([d["energy_j_per_step"][name] for name in known])
+    numbers = ["energy (J)", "mean power (W)", "bound by the codes (J)"]
     rows = [
         [
             name,
             f"{d['energy_j'][name]:.2f}",
             _figure(d["mean_power_w"][name], 3),
             _figure(d["bound_j"][name], 2),
-            step,
         ]
-        for name, step in zip(known, each, strict=True)
+        for name in known
     ]
+    if d["steps"]:
+        numbers.append("energy (J/step)")
+        for row, each in zip(rows, figures([d["energy_j_per_step"][name] for name in known]), strict=True):
+            row.append(each)
+    columns = [Column("rails"), *(Column(name, number=True) for name in numbers)]
     facts = [*_how(d), *unknown, *_outcome(d)]
     return [Table([Column(""), Column("")], facts, _heading(d)), Table(columns, rows)]
 

@@ -343,7 +343,7 @@ def _power_notes(document: dict[str, Any]) -> list[str]:
 
 def _power_table(document: dict[str, Any]) -> Table:
     sets = document["rail_sets"]
-    rows = [[label, _figure(power, 3), "rail"] for label, power in document["rails_w"].items()]
+    rows = [[label, _figure(power, 3), ""] for label, power in document["rails_w"].items()]
     rows += [
         [name, _figure(document[f"{name}_w"], 3), " + ".join(members)]
         for name in SETS
@@ -351,9 +351,7 @@ def _power_table(document: dict[str, Any]) -> Table:
     ]
     if reason := document["errors"].get("gpu_cpu"):
         rows.append(["gpu_cpu", "unknown", f"none: {reason}"])
-    return Table(
-        [Column("rail, or sum of rails"), Column("power (W)", number=True), Column("of")], rows, "Power"
-    )
+    return Table([Column("rail or sum"), Column("power (W)", number=True), Column("sum of")], rows, "Power")
 
 
 def _temperature_table(document: dict[str, Any]) -> Table:
