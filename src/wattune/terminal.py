@@ -263,7 +263,6 @@ def _print_table(table: Table, console: Console) -> None:
     drawn = Drawn(
         box=box.SIMPLE_HEAD,
         show_edge=False,
-        pad_edge=False,
         padding=(0, GAP - 1, 0, 0),
         header_style="bold",
         show_header=any(column.name for column in table.columns),
@@ -282,7 +281,7 @@ def _print_table(table: Table, console: Console) -> None:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Widths of the columns that find room, the first two in any case; numbers are never narrower than the longest of them."""
+    """Widths of the columns that find room, the first in any case; numbers are never narrower than the longest of them."""
     from rich.cells import cell_len
 
     def longest(texts: Iterable[str]) -> int:
@@ -297,10 +296,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
         words.append(max(heading, word))
         most.append(longest([column.name, *cells]))
     shown = len(columns)
-    while shown > 2 and sum(least[:shown]) + GAP * (shown - 1) > room:
+    while shown > 1 and sum(least[:shown]) + GAP * shown - 1 > room:
         shown -= 1
     widths = least[:shown]
-    spare = room - sum(widths) - GAP * (shown - 1)
+    spare = room - sum(widths) - GAP * shown + 1
     for wanted in (words, most):  # first whole words, then whole lines; the narrowest grows first
         while spare > 0 and (short := [n for n in range(shown) if widths[n] < wanted[n]]):
             widths[min(short, key=lambda n: widths[n])] += 1

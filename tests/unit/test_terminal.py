@@ -35,7 +35,7 @@ words = st.lists(names, min_size=1, max_size=6).map(" ".join)
 numbers = st.floats(-1e6, 1e6).map(lambda x: f"{x:.3f}")
 
 
-@given(st.data(), st.integers(30, 200))
+@given(st.data(), st.integers(15, 200))
 def test_numbers_are_whole_or_their_column_is_named(data: st.DataObject, width: int) -> None:
     kinds = [False, *data.draw(st.lists(st.booleans(), min_size=1, max_size=7))]
     columns = [Column(f"{'number' if kind else 'text'}{n} %", number=kind) for n, kind in enumerate(kinds)]
@@ -43,18 +43,18 @@ def test_numbers_are_whole_or_their_column_is_named(data: st.DataObject, width: 
     rows = data.draw(st.lists(row, min_size=1, max_size=5))
     with pytest.MonkeyPatch.context() as monkeypatch:
         text = shown(monkeypatch, width, Table(columns, rows, "a title"))
-    table, _, left_out = text.partition("(No room for: ")
+    table, _, left_out = text.partition("(No room for:")
     named = re.sub(r"\s+", " ", left_out)
     gone = [column.name in named for column in columns]
     assert gone == sorted(gone)  # the last ones
-    assert not any(gone[:2])
+    assert not gone[0]
     for n, column in enumerate(columns):
         assert (column.name.split()[0] in table) != gone[n]
         for cell in (row[n] for row in rows):
             if column.number and not gone[n]:
                 assert re.search(rf"(?<![\d.-]){re.escape(cell)}(?!\d)", table)
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
-    least = sum(24 if not kind else 11 for kind in kinds[:2]) + 2
+    least = sum(24 if not kind else 11 for kind in kinds[:1]) + 1
     if width >= least:
         assert max(map(len, text.splitlines())) <= width
 
@@ -63,9 +63,9 @@ def test_a_table_takes_no_more_room_than_it_needs_and_numbers_stand_to_the_right
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = Table([Column("name"), Column("energy (J)", number=True)], [["a", "1.50"], ["bb", "20.25"]])
-    assert shown(monkeypatch, 100, table).splitlines() == [
+    assert [line.rstrip() for line in shown(monkeypatch, 100, table).splitlines()] == [
         "name  energy (J)",
-        "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 16,
+        "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 17,
         "a           1.50",
         "bb         20.25",
     ]
