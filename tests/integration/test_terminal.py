@@ -342,6 +342,7 @@ def test_messages_go_above_the_line_and_parts_without_room_are_left_out(tmp_path
     shown = in_terminal(["stays", str(tmp_path / "x")], code=LINE, columns=70)
     assert shown.code == 0, shown.text
     assert "said " + "x" * 30 + "\n" in shown.text
+    assert re.search(rb"\x1b\[2Ksaid x+\r\n", shown.screen)  # on a line that was cleared for it
     assert shown.text.endswith("after\n")
     assert "a" * 30 + " \N{MIDDLE DOT} " + "b" * 30 in shown.text
     assert "c" not in shown.text.replace("second", "")
