@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wattune.boards.sweepfile import Sweep, SweepWorkload, read_sweep
+from wattune.boards.sweepfile import Sweep, SweepWorkload, provenance_of, read_sweep
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.governor import Governor, parse_governor
@@ -382,8 +382,6 @@ def _blocks(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[Bloc
         if several:
             row.insert(1, r.board)
         rows.append(row)
-    said = {
-        row.columns.get("provenance") or "recorded" for workload in sweep.workloads for row in workload.rows
-    }
+    said = {provenance_of(workload.rows) for workload in sweep.workloads}
     title = f"Policy {policy} on {', '.join(sweep.boards)}, {' and '.join(sorted(said))}; savings and slowdowns against {MAXN}"
     return [Table(columns, rows, title), "\n".join([*_limits(results), *_means(results, sweep, policy)])]
