@@ -59,7 +59,8 @@ fetch-clients: $(VENV)/bin/python ## fetch what the slow tests need: clients of 
 	@sh tests/slow/fetch_clients.sh $(BIN)/python .cache/envs/clients
 	@sh tests/slow/fetch_real.sh $(BIN)/python .cache/real
 
-figures: $(VENV)/.pipeline ## refresh docs/figures and the README's tables from reports/
+figures: $(VENV)/.pipeline ## refresh docs/figures and the pages' tables from reports/, and docs/reference.md
+	python -m wattune.reference
 	python -m wattune.readme
 
 bench: $(VENV)/.pipeline ## time a clean pipeline, a second one and a changed workload in a clone
