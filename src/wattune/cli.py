@@ -823,7 +823,7 @@ def build_parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--write",
         action="store_true",
-        help="also save the result where docs/ shows it (paper-protocol, studies, diverse)",
+        help="also save the result where docs/ shows it (paper-protocol, window, studies, diverse)",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
