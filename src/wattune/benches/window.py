@@ -339,7 +339,8 @@ def run(root: Path = Path(), *, windows: int = WINDOWS, config: Config | None = 
 def text(document: dict[str, Any], *, by_workload: bool = True) -> str:
     """The result for people; on a page without a row for each workload."""
     lines = []
-    for name, bar in document["bars"].items():
+    for name in BARS:  # a saved document has its keys sorted
+        bar = document["bars"][name]
         value, holds = document[name], document["holds"][name]
         sign = ">=" if name == "coverage_pct" else "<="
         said = f"unknown: {document['callback_overhead_reason']}" if value is None else f"{value:g}"
@@ -354,9 +355,9 @@ def text(document: dict[str, Any], *, by_workload: bool = True) -> str:
         lines += ["", head]
         part = document[name]
         rows = [(what, part)]
-        rows += [(f"  {task}", row) for task, row in part["by_task"].items()]
+        rows += [(f"  {task}", row) for task, row in sorted(part["by_task"].items())]
         rows += (
-            [(f"    {workload}", row) for workload, row in part["by_workload"].items()]
+            [(f"    {workload}", row) for workload, row in sorted(part["by_workload"].items())]
             if name == "one_run" and by_workload
             else []
         )
