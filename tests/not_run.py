@@ -45,6 +45,7 @@ NOT_RUN = (
     # The pipeline and the tests themselves
     Left("make repro", ELSEWHERE, E2E + "test_every_output_is_there_and_says_simulated"),
     Left("make test", "is what runs this"),
+    Left("make ui", "serves until Ctrl-C", "tests/integration/test_mlflow_pages.py::test_the_comparison_opens_ready_to_read"),
     Left("make repro EXPERIMENT=smoke", ELSEWHERE, E2E + "test_a_clone_without_git_history",
          "make params EXPERIMENT=smoke", page="conf/README.md"),
     Left("make repro ARGS='sweep.repeats=5'", LONG, E2E + "test_changing_one_workload_profiles_that_workload_alone",
@@ -142,13 +143,16 @@ STARTS = (
 )
 """Commands of which the beginning is enough."""
 
-NEEDS_TORCH = ("wattune finetune", "wattune choose --config")
-"""Run where torch is installed (`make setup EXTRAS=train`), parsed elsewhere."""
+NEEDS = {
+    "wattune finetune": "transformers",
+    "wattune choose --config": "transformers",
+    "jq": "jq",
+}
+"""Beginnings of commands that are run where that module (`make setup EXTRAS=train`) or program is installed, and parsed elsewhere."""
 
 WITHOUT_END = {
     r"(sudo )?wattune pin \S+( --root \S+)?": r"Held until Ctrl-C",
     r"wattune emulate [^&]*": r"^ready: ",
-    r"make ui.*": r"Ctrl-C ends it",
 }
 """Commands that go on until Ctrl-C, and what they print once they do: then they get it, and have to end with 0."""
 

@@ -90,9 +90,8 @@ def blocks(page: str, text: str) -> Iterator[Block]:
 
 def parted(page: str, first: int, body: str) -> Iterator[Block]:
     """A block of several, parted by blank lines, where some are Python and some are not."""
-    if language_of("", body) == "shell" and not any(
-        language_of("", part) == "python" for part in body.split("\n\n")
-    ):
+    kinds = {language_of("", part) for part in body.split("\n\n")}
+    if kinds == {"shell"} or any(HEREDOC.search(line) for line in body.split("\n")):
         yield Block(page, first, "shell", body)
         return
     line = first

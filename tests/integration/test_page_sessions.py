@@ -28,7 +28,7 @@ pytest.importorskip("dvc")
 pytest.importorskip("mlflow")
 import tiny
 from facts import write_facts
-from not_run import NEEDS_TORCH, NOT_RUN, WITHOUT_END, left
+from not_run import NEEDS, NOT_RUN, WITHOUT_END, left
 from pages import ROOT, Command, page_blocks, page_commands, pages
 from wattune.stages.card import main as write_card
 from wattune.tracking.publish import publish
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.long
 TESTS = Path(__file__).parents[1]
 LIMIT_S = 400
 BOARD = "jetson-agx-orin-64gb"
-TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("transformers") is not None
+TORCH = importlib.util.find_spec("transformers") is not None
 REFUSED = (
     "pip", "apt-get", "systemctl", "nvpmodel", "groupadd", "groupdel", "usermod", "udevadm", "visudo", "ssh", "curl", "wget",
     "docker", "reboot", "shutdown", "install",
@@ -143,6 +143,7 @@ def programs(folder: Path, clone: Path) -> None:
         for name, text in texts.items():
             (where / name).write_text(f"#!/bin/sh\n{text}\n")
             (where / name).chmod(0o755)
+    (clone / ".venv/bin/activate").write_text(f"export PATH={shlex.quote(str(clone / '.venv/bin'))}:$PATH\n")
     for mark in (".pipeline", ".dev", ".test"):
         (clone / ".venv" / mark).touch()
 
@@ -165,13 +166,18 @@ def clone(folder: Path) -> Path:
 # --- the session ----------------------------------------------------------------------------------------------------
 
 
+def installed(what: str) -> bool:
+    """Whether there is a module or a program of that name."""
+    return importlib.util.find_spec(what) is not None or shutil.which(what) is not None
+
+
 def to_run(command: Command) -> str:
     """What the session runs for a command of a page; nothing where it is only parsed."""
     name = command.name
     entry = left(command.page, name)
     if entry:
         name = entry.instead
-    if not name or (name.startswith(NEEDS_TORCH) and not TORCH):
+    if not name or not all(installed(what) for form, what in NEEDS.items() if name.startswith(form)):
         return ""
     pattern = next((p for form, p in WITHOUT_END.items() if re.fullmatch(form, name)), "")
     if pattern:
@@ -304,7 +310,7 @@ def test_what_is_left_out_is_run_nowhere() -> None:
         for command in page_commands(page):
             entry = left(page, command.name)
             text = to_run(command)
-            if entry is None and not command.name.startswith(NEEDS_TORCH):
+            if entry is None and not command.name.startswith(tuple(NEEDS)):
                 assert command.text in text or command.name in text
             elif entry in NOT_RUN:
                 assert text.split("\n")[0] == entry.instead or not text
