@@ -19,51 +19,16 @@ from pages import ROOT, blocks, commands, page_blocks, page_commands, pages
 from wattune.cli import build_parser
 
 PAGES = pages()
-BOARDS_OWN = set(
-    [
-        "tegrastats",
-        "ssh",
-        "systemctl",
-        "apt-get",
-        "nvpmodel",
-        "jetson_clocks",
-        "groupadd",
-        "groupdel",
-        "usermod",
-        "udevadm",
-        "visudo",
-        "install",
-        "journalctl",
-    ]
-)
+BOARDS_OWN = {
+    "tegrastats", "ssh", "systemctl", "apt-get", "nvpmodel", "jetson_clocks", "groupadd", "groupdel", "usermod", "udevadm", "visudo",
+    "install", "journalctl",
+}  # fmt: skip
 """Programs of a Jetson, of a system, of root."""
 
-PLAIN = set(
-    [
-        "cd",
-        "cp",
-        "rm",
-        "ln",
-        "mkdir",
-        "cat",
-        "head",
-        "grep",
-        "sha256sum",
-        "jq",
-        "export",
-        "unset",
-        "pip",
-        "git",
-        ".",
-        "test",
-        "timeout",
-        "kill",
-        "wait",
-        "sleep",
-        "ls",
-        "echo",
-    ]
-)
+PLAIN = {
+    "cd", "cp", "rm", "ln", "mkdir", "cat", "head", "grep", "sha256sum", "jq", "export", "unset", "pip", "git", ".", "test", "timeout",
+    "kill", "wait", "sleep", "ls", "echo",
+}  # fmt: skip
 """Other programs whose arguments are not looked at."""
 
 BEFORE = ("sudo", "-n", "until", "while", "if", "then", "do", "done", "fi", "!")
