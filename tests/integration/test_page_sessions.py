@@ -113,7 +113,7 @@ def test_what_is_left_out_is_run_nowhere() -> None:
         ("cd nowhere\necho never", 1),
         ("pip install wattune\necho never", 97),
         ("sudo rm -r /nowhere\necho never", 97),
-        ("sudo systemctl daemon-reload\necho never", 97),
+        ("sudo systemctl stop something\necho never", 97),
         ("x=1\ncd /\n[ $x$PWD = 1/ ]\nsleep 1000 &\necho last", 0),
     ],
 )
