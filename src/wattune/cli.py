@@ -819,7 +819,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=BENCHMARKS, metavar="NAME", help="which one")
+    bench.add_argument("name", choices=BENCHMARKS, help="which benchmark")
     bench.add_argument(
         "--write",
         action="store_true",
