@@ -139,7 +139,9 @@ def _value(action: argparse.Action) -> str:
 
 
 def _row(action: argparse.Action) -> str:
-    name = ", ".join(f"`{option}`" for option in action.option_strings) or f"`{action.metavar or action.dest}`"
+    name = (
+        ", ".join(f"`{option}`" for option in action.option_strings) or f"`{action.metavar or action.dest}`"
+    )
     if action.nargs == 0:
         takes = ""
     elif action.choices is not None:
