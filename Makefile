@@ -29,7 +29,7 @@ export HF_HUB_OFFLINE := 1
 setup: $(VENV)/.pipeline ## set up .venv for the pipeline; EXTRAS=train,jetson adds more
 	@if [ -n "$(EXTRAS)" ]; then $(PIP) $(TORCH) -e '.[pipeline,$(EXTRAS)]'; fi
 
-params: $(VENV)/.pipeline ## compile conf/ into params.yaml (EXPERIMENT=paper|smoke|xavier|recorded|paper-protocol, ARGS='sweep.repeats=5')
+params: $(VENV)/.pipeline ## compile conf/ into params.yaml (EXPERIMENT=a name in conf/experiment, ARGS='sweep.repeats=5')
 	@python -m wattune.stages.params --experiment $(EXPERIMENT) $${DATA:+--data "$$DATA"} $${BOARD:+--board "$$BOARD"} $(ARGS)
 
 repro: params ## the whole pipeline, from sweep to registered governor (EXPERIMENT=, DATA=, BOARD=, ARGS= as for params)
@@ -59,7 +59,8 @@ fetch-clients: $(VENV)/bin/python ## fetch what the slow tests need: clients of 
 	@sh tests/slow/fetch_clients.sh $(BIN)/python .cache/envs/clients
 	@sh tests/slow/fetch_real.sh $(BIN)/python .cache/real
 
-figures: $(VENV)/.pipeline ## refresh docs/figures and the README's tables from reports/
+figures: $(VENV)/.pipeline ## refresh docs/figures and the pages' tables from reports/, and docs/reference.md
+	python -m wattune.reference
 	python -m wattune.readme
 
 bench: $(VENV)/.pipeline ## time a clean pipeline, a second one and a changed workload in a clone

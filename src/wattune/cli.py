@@ -46,7 +46,10 @@ def _clock(setting: Setting) -> str:
 def _add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool = True) -> None:
     _add_feature_arguments(parser)
     parser.add_argument(
-        "--governor", default=DEFAULT_GOVERNOR, metavar="PATH_OR_URI", help="default: %(default)s"
+        "--governor",
+        default=DEFAULT_GOVERNOR,
+        metavar="PATH_OR_URI",
+        help="the governor's file, or where it is registered (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     if not objective:
@@ -728,11 +731,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="HF_CONFIG.json", help="any Hugging Face config (needs torch)"
     )
     predict.add_argument("--task", required=True, help="task id of the catalogue")
-    predict.add_argument("--batch-size", type=_count, help="default: the catalogue's, 32 for a config file")
     predict.add_argument(
-        "--precision", choices=("fp32", "fp16", "bf16"), help="default: the catalogue's, else fp16"
+        "--batch-size", type=_count, help="examples per step; default: the catalogue's, 32 for a config file"
     )
-    predict.add_argument("--max-length", type=_count, default=256, help="default: %(default)s tokens")
+    predict.add_argument(
+        "--precision",
+        choices=("fp32", "fp16", "bf16"),
+        help="arithmetic of the training; default: the catalogue's, else fp16",
+    )
+    predict.add_argument(
+        "--max-length", type=_count, default=256, help="longest sequence kept, tokens (default: %(default)s)"
+    )
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
     _add_objective_argument(predict, default=None)
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -754,7 +763,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--board",
         default="jetson-agx-orin-64gb",
         metavar="ID",
-        help="with --write-board: which (default: %(default)s)",
+        help="with --write-board: which board (default: %(default)s)",
     )
 
     from wattune.boards.virtual.emulator import serve
@@ -769,9 +778,18 @@ def build_parser() -> argparse.ArgumentParser:
     opcost.add_argument("--write", action="store_true", help="recount the committed table (needs torch)")
     opcost.add_argument("--model", help="model id of the catalogue (from the committed table)")
     opcost.add_argument("--config", type=Path, metavar="HF_CONFIG.json", help="count any Hugging Face config")
-    opcost.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32")
-    opcost.add_argument("--batch-size", type=_count, default=8, help="default: %(default)s")
-    opcost.add_argument("--seq-len", type=_count, default=128, help="default: %(default)s")
+    opcost.add_argument(
+        "--precision",
+        choices=("fp32", "fp16", "bf16"),
+        default="fp32",
+        help="arithmetic of the training (default: %(default)s)",
+    )
+    opcost.add_argument(
+        "--batch-size", type=_count, default=8, help="examples per step (default: %(default)s)"
+    )
+    opcost.add_argument(
+        "--seq-len", type=_count, default=128, help="tokens per example (default: %(default)s)"
+    )
 
     from wattune.workloads.finetune import command as finetune
 
@@ -795,7 +813,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     pull = command("pull", _pull, "the registered governor, checked, written atomically")
     pull.add_argument("uri", nargs="?", help="models:/NAME@ALIAS, models:/NAME/VERSION, a folder or a file")
-    pull.add_argument("-o", "--output", type=Path, default=Path("governor.json"), help="default: %(default)s")
+    pull.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("governor.json"),
+        help="the file to write (default: %(default)s)",
+    )
     pull.add_argument("--simulated-ok", action="store_true", help="take a simulated governor on a real board")
     from wattune.boards.jetson.root import add_root_argument
 
@@ -804,11 +828,11 @@ def build_parser() -> argparse.ArgumentParser:
     command("publish", _publish, "the publish stage by hand")
 
     bench = command("bench", _bench, "the project's benchmarks")
-    bench.add_argument("name", choices=BENCHMARKS)
+    bench.add_argument("name", choices=BENCHMARKS, help="which benchmark")
     bench.add_argument(
         "--write",
         action="store_true",
-        help="also save the result where docs/ shows it (paper-protocol, studies, diverse)",
+        help="also save the result where docs/ shows it (paper-protocol, window, studies, diverse)",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser

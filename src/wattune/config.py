@@ -7,7 +7,8 @@ dataclasses below. OmegaConf checks types and refuses unknown keys; ``__post_ini
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional  # noqa: UP035  # OmegaConf reads these at run time on Python 3.10
 
@@ -28,17 +29,45 @@ LIVE_KEYS = ("load", "live")
 
 METERS = ("steady", "whole-log")
 BASELINES = ("verified", "left-pinned")
+LEAVES = ("mean", "worst")
+CRITERIA = ("gini", "entropy", "log_loss")
 
 
-def _positive(section: str, **values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise InputError(f"{section}.{name} is {value}.", "A value above 0 was expected.")
+def _choice(default: str, allowed: Iterable[str], *, empty: bool = False) -> Any:
+    """A key that takes one of some words, or none where it may stay empty."""
+    return field(default=default, metadata={"allowed": tuple(allowed), "empty": empty})
 
 
-def _one_of(section: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{section}.{name} is '{value}'.", f"One of {', '.join(allowed)} was expected.")
+def _above_0(default: Any) -> Any:
+    """A key that takes a number above 0."""
+    return field(default=default, metadata={"above": 0})
+
+
+def _at_least_0(default: Any) -> Any:
+    """A key that takes a number of at least 0."""
+    return field(default=default, metadata={"at_least": 0})
+
+
+def _check(section: str, conf: Any) -> None:
+    """Hold a section against what its keys say they take; docs/reference.md is made of the same."""
+    for key in fields(conf):
+        value, asked = getattr(conf, key.name), key.metadata
+        for word in value if isinstance(value, list) else [value]:
+            if "allowed" in asked and word not in asked["allowed"] and (word or not asked.get("empty")):
+                raise InputError(
+                    f"{section}.{key.name} is '{word}'.",
+                    f"One of {', '.join(asked['allowed'])} was expected.",
+                )
+        if value is None:  # a key that may be left open
+            continue
+        if "above" in asked and not value > asked["above"]:
+            raise InputError(
+                f"{section}.{key.name} is {value}.", f"A value above {asked['above']} was expected."
+            )
+        if "at_least" in asked and not value >= asked["at_least"]:
+            raise InputError(
+                f"{section}.{key.name} is {value}.", f"A value of at least {asked['at_least']} was expected."
+            )
 
 
 @dataclass
@@ -56,7 +85,7 @@ class LoadConf:
         emulated_steps: of ``finetune``: the emulated board runs every step too, and a step takes as long as the slower of both.
     """
 
-    kind: str = "command"
+    kind: str = _choice("command", LOADS)
     command: str = ""
     steps_file: str = ""
     finetune: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
@@ -65,7 +94,7 @@ class LoadConf:
 
     def __post_init__(self) -> None:
         """Check values."""
-        _one_of("board.load", "kind", self.kind, LOADS)
+        _check("board.load", self)
         for name, job in self.jobs.items():
             if not isinstance(job, dict):
                 raise InputError(f"board.load.jobs.{name} is {job!r}.", "Settings of a job were expected.")
@@ -78,35 +107,28 @@ class WindowConf:
     Attributes:
         ci_pct: when half of the 95 % interval of energy per step is at most this share, percent.
         block_s: the interval is taken over blocks of whole steps that are at least so long.
-        min_s: shortest window; `max_s` the longest.
-        max_s: see `min_s`.
-        min_steps: fewest steps; `max_steps` the most, 0 for as many as `max_s` allows.
-        max_steps: see `min_steps`.
-        min_blocks: fewest blocks.
+        min_s: shortest window.
+        max_s: longest window.
+        min_steps: fewest steps.
+        max_steps: most steps; 0: as many as `max_s` allows.
+        min_blocks: fewest blocks, at least 3.
         full_epoch: measure as many steps as an epoch has, to check the extrapolation.
         epochs: passes over the data of the whole run, whose energy the certificate gives too.
     """
 
-    ci_pct: float = 1.0
-    block_s: float = 1.0
-    min_s: float = 5.0
+    ci_pct: float = _above_0(1.0)
+    block_s: float = _above_0(1.0)
+    min_s: float = _above_0(5.0)
     max_s: float = 120.0
-    min_steps: int = 5
+    min_steps: int = _above_0(5)
     max_steps: int = 0
     min_blocks: int = 5
     full_epoch: bool = False
-    epochs: int = 3
+    epochs: int = _above_0(3)
 
     def __post_init__(self) -> None:
         """Check values."""
-        _positive(
-            "board.live.window",
-            ci_pct=self.ci_pct,
-            block_s=self.block_s,
-            min_s=self.min_s,
-            min_steps=self.min_steps,
-            epochs=self.epochs,
-        )
+        _check("board.live.window", self)
         if self.max_s < self.min_s or (self.max_steps and self.max_steps < self.min_steps):
             raise InputError(
                 f"board.live.window allows {self.min_s:g} to {self.max_s:g} s and {self.min_steps} to {self.max_steps} steps.",
@@ -131,43 +153,30 @@ class LiveConf:
         start_temp_c: a setting is begun at or below this temperature, where the board gets there; 0: begun at once.
         cool_down_s: how long that is waited for.
         max_temp_c: a board that is hotter before anything runs is not measured.
-        start_s: how long the load may take to its first step; `stall_s` how long between any two.
-        stall_s: see `start_s`.
+        start_s: how long the load may take to its first step.
+        stall_s: how long it may take between any two steps.
         idle_s: length of the window in which the idle board is measured before the load is started; 0: not at all.
         attempts: how often a window that cannot be used is taken before its setting is given up.
         free_memory_mb: memory that must be free before the load is started.
         window: when the window of a load that reports its steps ends.
     """
 
-    hz: float = 5.0
-    warmup_steps: int = 3
-    min_window_s: float = 10.0
-    start_temp_c: float = 50.0
-    cool_down_s: float = 120.0
-    max_temp_c: float = 80.0
-    start_s: float = 600.0
-    stall_s: float = 120.0
-    idle_s: float = 5.0
-    attempts: int = 3
-    free_memory_mb: int = 1024
+    hz: float = _above_0(5.0)
+    warmup_steps: int = _at_least_0(3)
+    min_window_s: float = _above_0(10.0)
+    start_temp_c: float = _at_least_0(50.0)
+    cool_down_s: float = _at_least_0(120.0)
+    max_temp_c: float = _above_0(80.0)
+    start_s: float = _above_0(600.0)
+    stall_s: float = _above_0(120.0)
+    idle_s: float = _at_least_0(5.0)
+    attempts: int = _above_0(3)
+    free_memory_mb: int = _at_least_0(1024)
     window: WindowConf = field(default_factory=WindowConf)
 
     def __post_init__(self) -> None:
         """Check values."""
-        _positive(
-            "board.live",
-            hz=self.hz,
-            min_window_s=self.min_window_s,
-            max_temp_c=self.max_temp_c,
-            start_s=self.start_s,
-            stall_s=self.stall_s,
-            attempts=self.attempts,
-        )
-        for name in ("warmup_steps", "start_temp_c", "cool_down_s", "idle_s", "free_memory_mb"):
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"board.live.{name} is {getattr(self, name)}.", "A value of at least 0 was expected."
-                )
+        _check("board.live", self)
 
 
 @dataclass
@@ -186,7 +195,7 @@ class BoardConf:
         live: how a real board is measured.
     """
 
-    kind: str = "virtual"
+    kind: str = _choice("virtual", BOARDS)
     id: str = "jetson-agx-orin-64gb"
     constants: str = "src/wattune/boards/virtual/jetson-agx-orin-64gb.json"
     power_mode: str = ""
@@ -197,7 +206,7 @@ class BoardConf:
 
     def __post_init__(self) -> None:
         """Check values."""
-        _one_of("board", "kind", self.kind, BOARDS)
+        _check("board", self)
 
 
 @dataclass
@@ -217,24 +226,19 @@ class WorkloadConf:
 
     model: str = "???"
     task: str = "???"
-    part: str = "train"
-    batch_size: int = 32
-    precision: str = "fp16"
-    max_length: int = 256
-    method: str = "full"
-    tokens: int = 0
+    part: str = _choice("train", PARTS)
+    batch_size: int = _above_0(32)
+    precision: str = _choice("fp16", PRECISIONS)
+    max_length: int = _above_0(256)
+    method: str = _choice("full", METHODS)
+    tokens: int = _at_least_0(0)
 
     def check(self, section: str) -> None:
         """Check values; `section` names the entry in messages."""
         from wattune.workloads.catalogue import find_model, find_task
 
         self.model, self.task = find_model(self.model).id, find_task(self.task).id
-        _one_of(section, "part", self.part, PARTS)
-        _one_of(section, "precision", self.precision, PRECISIONS)
-        _one_of(section, "method", self.method, METHODS)
-        if self.tokens < 0:
-            raise InputError(f"{section}.tokens is {self.tokens}.", "A value of at least 0 was expected.")
-        _positive(section, batch_size=self.batch_size, max_length=self.max_length)
+        _check(section, self)
 
 
 @dataclass
@@ -256,18 +260,16 @@ class SweepConf:
 
     clocks_mhz: List[float] = field(default_factory=list)  # noqa: UP006
     maxn: bool = True
-    repeats: int = 3
-    steps: int = 200
+    repeats: int = _above_0(3)
+    steps: int = _above_0(200)
     seed: int = 42
     protocol_version: int = 1
-    meter: str = "steady"
-    baseline: str = "verified"
+    meter: str = _choice("steady", METERS)
+    baseline: str = _choice("verified", BASELINES)
 
     def __post_init__(self) -> None:
         """Check values."""
-        _positive("sweep", repeats=self.repeats, steps=self.steps)
-        _one_of("sweep", "meter", self.meter, METERS)
-        _one_of("sweep", "baseline", self.baseline, BASELINES)
+        _check("sweep", self)
         if self.meter == "whole-log" and self.repeats != 1:
             raise InputError(
                 f"sweep.repeats is {self.repeats} with sweep.meter=whole-log.",
@@ -287,15 +289,14 @@ class FeaturesConf:
     """Features that are measured (part of group ``sweep``).
 
     Attributes:
-        reference_mhz: clock at which `gpu_util_ref_pct` is read; None: the highest one measured, whatever the board.
+        reference_mhz: clock at which `gpu_util_ref_pct` is read; null: the highest one measured, whatever the board.
     """
 
-    reference_mhz: Optional[float] = 1300.5  # noqa: UP045
+    reference_mhz: Optional[float] = _above_0(1300.5)  # noqa: UP045
 
     def __post_init__(self) -> None:
         """Check values."""
-        if self.reference_mhz is not None:
-            _positive("features", reference_mhz=self.reference_mhz)
+        _check("features", self)
 
 
 @dataclass
@@ -305,7 +306,7 @@ class RegretConf:
     Attributes:
         features: features the tree may use.
         max_leaves: most leaves, up to 8.
-        min_samples_leaf: candidates.
+        min_samples_leaf: candidates: fewest training workloads in a leaf.
         prune_pct: candidates: mean loss, percent, that every leaf must pay for.
         tolerance_pct: loss, percent, up to which a faster clock is taken instead of the best one.
         leaf: what a leaf minimises, the ``mean`` or the ``worst`` loss of its rows.
@@ -314,21 +315,21 @@ class RegretConf:
         abstain_beyond: factor outside the training range from which on it is too far.
     """
 
-    features: List[str] = field(default_factory=lambda: list(PAPER_FEATURES))  # noqa: UP006
+    features: List[str] = field(  # noqa: UP006
+        default_factory=lambda: list(PAPER_FEATURES), metadata={"allowed": tuple(FEATURES)}
+    )
     max_leaves: int = 8
     min_samples_leaf: List[int] = field(default_factory=lambda: [1, 2, 3])  # noqa: UP006
     prune_pct: List[float] = field(default_factory=lambda: [0.0, 0.02, 0.05, 0.1])  # noqa: UP006
     tolerance_pct: float = 0.5
-    leaf: str = "mean"
+    leaf: str = _choice("mean", LEAVES)
     conformal_level: float = 0.9
     abstain: bool = True
     abstain_beyond: float = 1.5
 
     def __post_init__(self) -> None:
         """Check values."""
-        for name in self.features:
-            _one_of("train.regret", "features", name, tuple(FEATURES))
-        _one_of("train.regret", "leaf", self.leaf, ("mean", "worst"))
+        _check("train.regret", self)
         if not self.features or not self.min_samples_leaf or min(self.min_samples_leaf) < 1:
             raise InputError(
                 f"train.regret.features is {self.features}, min_samples_leaf {self.min_samples_leaf}.",
@@ -357,32 +358,31 @@ class TrainConf:
 
     Attributes:
         features: features the tree may use.
-        max_depth: candidates.
-        min_samples_leaf: candidates.
-        criterion: candidates, scikit-learn names.
+        max_depth: candidates: most questions in a row.
+        min_samples_leaf: candidates: fewest training workloads in a leaf.
+        criterion: candidates: what a split is judged by, scikit-learn's names.
         seed: scikit-learn's random_state.
         abstain: as for the regret tree; its level and factor are used.
         apart: a feature whose equals are left out together when sizes are chosen and spreads found; empty: every workload by itself.
         regret: the tree that learns from energy loss.
     """
 
-    features: List[str] = field(default_factory=lambda: list(PAPER_FEATURES))  # noqa: UP006
+    features: List[str] = field(  # noqa: UP006
+        default_factory=lambda: list(PAPER_FEATURES), metadata={"allowed": tuple(FEATURES)}
+    )
     max_depth: List[int] = field(default_factory=lambda: [1, 2, 3, 4])  # noqa: UP006
     min_samples_leaf: List[int] = field(default_factory=lambda: [1, 2, 3])  # noqa: UP006
-    criterion: List[str] = field(default_factory=lambda: ["gini", "entropy"])  # noqa: UP006
+    criterion: List[str] = field(  # noqa: UP006
+        default_factory=lambda: ["gini", "entropy"], metadata={"allowed": CRITERIA}
+    )
     seed: int = 0
     abstain: bool = False
-    apart: str = ""
+    apart: str = _choice("", FEATURES, empty=True)
     regret: RegretConf = field(default_factory=RegretConf)
 
     def __post_init__(self) -> None:
         """Check values."""
-        for name in self.features:
-            _one_of("train", "features", name, tuple(FEATURES))
-        if self.apart:
-            _one_of("train", "apart", self.apart, tuple(FEATURES))
-        for name in self.criterion:
-            _one_of("train", "criterion", name, ("gini", "entropy", "log_loss"))
+        _check("train", self)
         for label, grid in (("max_depth", self.max_depth), ("min_samples_leaf", self.min_samples_leaf)):
             if not grid or min(grid) < 1:
                 raise InputError(
@@ -401,16 +401,16 @@ class EvaluateConf:
     Attributes:
         published_util: also judge the variant of the printed rules with the utilisation rule.
         bootstrap_resamples: resamples of the intervals.
-        bootstrap_seed: their seed.
+        bootstrap_seed: seed of the resamples.
     """
 
     published_util: bool = False
-    bootstrap_resamples: int = 2000
+    bootstrap_resamples: int = _above_0(2000)
     bootstrap_seed: int = 0
 
     def __post_init__(self) -> None:
         """Check values."""
-        _positive("evaluate", bootstrap_resamples=self.bootstrap_resamples)
+        _check("evaluate", self)
 
 
 @dataclass
@@ -428,32 +428,32 @@ class GateConf:
         max_depth: deepest tree a reader can follow.
     """
 
-    mode: str = "enforce"
-    policy: str = CHAMPION
+    mode: str = _choice("enforce", GATE_MODES)
+    policy: str = _choice(CHAMPION, (CHAMPION, "mlg", "mlg-regret"))
     min_mean_saving_pct: float = 10.0
     min_worst_saving_pct: float = -0.5
-    max_mean_regret_pct: float = 0.5
-    max_p95_regret_pct: float = 2.0
+    max_mean_regret_pct: float = _above_0(0.5)
+    max_p95_regret_pct: float = _above_0(2.0)
     max_depth: int = 4
 
     def __post_init__(self) -> None:
         """Check values."""
-        _one_of("gate", "mode", self.mode, GATE_MODES)
-        _one_of("gate", "policy", self.policy, (CHAMPION, "mlg", "mlg-regret"))
-        _positive(
-            "gate", max_mean_regret_pct=self.max_mean_regret_pct, max_p95_regret_pct=self.max_p95_regret_pct
-        )
+        _check("gate", self)
 
 
 @dataclass
 class ObjectiveConf:
-    """What is minimised (group ``objective``)."""
+    """What is minimised (group ``objective``).
 
-    name: str = "energy"
+    Attributes:
+        name: what policies learn to make least.
+    """
+
+    name: str = _choice("energy", OBJECTIVES)
 
     def __post_init__(self) -> None:
         """Check values."""
-        _one_of("objective", "name", self.name, OBJECTIVES)
+        _check("objective", self)
 
 
 @dataclass

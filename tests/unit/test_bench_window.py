@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("omegaconf")
-from wattune.benches.window import RAILS, blocks_of, long_run, run, run_windows, summary, text
+from wattune.benches.window import (
+    PAGE,
+    RAILS,
+    RESULT,
+    blocks_of,
+    long_run,
+    parts,
+    run,
+    run_windows,
+    summary,
+    text,
+)
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.config import load_params
 from wattune.core.errors import InputError
@@ -70,3 +83,23 @@ def test_the_document_has_the_three_figures_and_needs_a_modelled_board(
     config.workloads = {}
     with pytest.raises(InputError, match="modelled board"):
         run(ROOT, windows=1, config=config)
+
+
+def test_the_page_shows_what_was_saved_and_its_words_hold() -> None:
+    document = json.loads((ROOT / RESULT).read_text(encoding="utf-8"))
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    for name, part in parts(document).items():
+        assert f"<!-- {name}:begin -->\n{part}\n<!-- {name}:end -->" in page, (
+            "run `wattune bench window --write`"
+        )
+    assert document["rule"] == {**asdict(WindowRule()), "block_s": 1.0}, "run `wattune bench window --write`"
+    assert document["model_digest"] == BOARD.info.digest, "run `wattune bench window --write`"
+    one, anew, bars = document["one_run"], document["noise_every_block"], document["bars"]
+    assert anew["mean_window_s"] > 2 * one["mean_window_s"]
+    assert anew["mean_epoch_share_pct"] > bars["mean_epoch_share_pct"] >= one["mean_epoch_share_pct"]
+    assert one["coverage_pct"] > anew["coverage_pct"] >= bars["coverage_pct"]
+    shares = {task: row["mean_epoch_share_pct"] for task, row in one["by_task"].items()}
+    assert 5 * max(shares["sst2"], shares["qnli"]) < shares["mrpc"]
+    other = {row["variant"]: row["one_run"]["mean_epoch_share_pct"] for row in document["variants"]}
+    assert other["at least 10 steps"] > bars["mean_epoch_share_pct"]
+    assert 1.5 < other["blocks of five time constants"] / one["mean_epoch_share_pct"] < 2.5

@@ -15,7 +15,7 @@ BENCHMARKS = (
 )  # fmt: skip
 """In the order of the command's help."""
 
-PAGES = ("paper-protocol", "studies", "diverse")
+PAGES = ("paper-protocol", "window", "studies", "diverse")
 """Those that a page in docs/ shows."""
 
 

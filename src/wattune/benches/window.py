@@ -27,11 +27,15 @@ from wattune.core.errors import InputError, WattuneError
 from wattune.core.settings import Setting, setting_label
 from wattune.core.stats import mean
 from wattune.core.workload import Workload
+from wattune.io import read_text, write_json, write_text
 from wattune.profiling.window_rule import Block, Epoch, Verdict, WindowRule
 from wattune.profiling.windows import DEFAULT_TAU_S
+from wattune.stages._tables import fill
 from wattune.stages.profile import board_of, settings_of, workload_of
 
 SCHEMA_VERSION = 1
+PAGE = Path("docs/measuring.md")
+RESULT = Path("docs/window.json")
 WINDOWS = 500
 BLOCK_S = 1.0
 FIRST_S = 12.0
@@ -315,6 +319,7 @@ def run(root: Path = Path(), *, windows: int = WINDOWS, config: Config | None = 
     }
     return {
         "schema_version": SCHEMA_VERSION,
+        "model_digest": board.info.digest,
         **found,
         "callback_overhead_reason": reason,
         "bars": BARS,
@@ -331,10 +336,11 @@ def run(root: Path = Path(), *, windows: int = WINDOWS, config: Config | None = 
     }
 
 
-def text(document: dict[str, Any]) -> str:
-    """The result for people."""
+def text(document: dict[str, Any], *, by_workload: bool = True) -> str:
+    """The result for people; on a page without a row for each workload."""
     lines = []
-    for name, bar in document["bars"].items():
+    for name in BARS:  # a saved document has its keys sorted
+        bar = document["bars"][name]
         value, holds = document[name], document["holds"][name]
         sign = ">=" if name == "coverage_pct" else "<="
         said = f"unknown: {document['callback_overhead_reason']}" if value is None else f"{value:g}"
@@ -349,10 +355,10 @@ def text(document: dict[str, Any]) -> str:
         lines += ["", head]
         part = document[name]
         rows = [(what, part)]
-        rows += [(f"  {task}", row) for task, row in part["by_task"].items()]
+        rows += [(f"  {task}", row) for task, row in sorted(part["by_task"].items())]
         rows += (
-            [(f"    {workload}", row) for workload, row in part["by_workload"].items()]
-            if name == "one_run"
+            [(f"    {workload}", row) for workload, row in sorted(part["by_workload"].items())]
+            if name == "one_run" and by_workload
             else []
         )
         for label, row in rows:
@@ -373,3 +379,20 @@ def text(document: dict[str, Any]) -> str:
         ]
         lines.append(f"  {row['variant']:<32}{pairs[0]:>32}{pairs[1]:>34}")
     return "\n".join(lines)
+
+
+def parts(document: dict[str, Any]) -> dict[str, str]:
+    """What the page shows between its marks."""
+    return {"window": f"```text\n{text(document, by_workload=False)}\n```"}
+
+
+def write(document: dict[str, Any], root: Path = Path()) -> None:
+    """Save the document and refresh the page's figures.
+
+    Raises:
+        InputError: the page is missing or has no marks.
+    """
+    page = fill(read_text(root / PAGE, "The page"), parts(document), str(PAGE))
+    kept = {key: value for key, value in document.items() if key != "took_s"}
+    write_json(root / RESULT, kept)
+    write_text(root / PAGE, page)

@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``wattune run``, those of the workload apart."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--governor", metavar="PATH_OR_URI", help="default: governor.json, else models/governor.json"
+        "--governor",
+        metavar="PATH_OR_URI",
+        help="the governor's file, or where it is registered; default: governor.json, else models/governor.json",
     )
     which.add_argument(
         "--mhz", metavar="N", help="a clock of the board's table; `maxn` leaves the clocks alone and measures"

@@ -128,18 +128,43 @@ def add_finetune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--held-out", type=float, default=0.0, metavar="SHARE", help="of the examples, to evaluate on"
     )
-    parser.add_argument("--method", default="full", choices=METHODS, help="default: %(default)s")
-    parser.add_argument("--rank", type=int, default=8, help="of LoRA, default: %(default)s")
     parser.add_argument(
-        "--precision", default="auto", choices=("auto", *PRECISIONS), help="default: %(default)s"
+        "--method",
+        default="full",
+        choices=METHODS,
+        help="which parameters are trained (default: %(default)s)",
     )
-    parser.add_argument("--device", default="auto", choices=DEVICES, help="default: %(default)s")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="default: the catalogue's, else 32")
-    parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="forward passes per step")
+    parser.add_argument("--rank", type=int, default=8, help="rank of LoRA (default: %(default)s)")
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", *PRECISIONS),
+        help="arithmetic (default: %(default)s: the best that the device can do)",
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        choices=DEVICES,
+        help="where it trains (default: %(default)s: the GPU where there is one)",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="examples per step; default: the catalogue's, else 32"
+    )
+    parser.add_argument(
+        "--accumulation",
+        type=int,
+        default=1,
+        metavar="N",
+        help="forward passes per step (default: %(default)s)",
+    )
     parser.add_argument("--max-length", type=int, metavar="N", help="longest sequence kept, tokens")
-    parser.add_argument("--learning-rate", type=float, metavar="R", help="peak; default: by method")
-    parser.add_argument("--seed", type=int, default=42, help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=50, metavar="N", help="default: %(default)s")
+    parser.add_argument("--learning-rate", type=float, metavar="R", help="its peak; default: by method")
+    parser.add_argument(
+        "--seed", type=int, default=42, help="of weights and order of examples (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=50, metavar="N", help="how many are run (default: %(default)s)"
+    )
     parser.add_argument(
         "--random-weights",
         action="store_true",

@@ -49,15 +49,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="a mounted file system, a plain folder that is kept alive, or the first where it is possible (default: %(default)s)",
     )
-    parser.add_argument("--board", default="jetson-agx-orin-64gb", metavar="ID", help="default: %(default)s")
-    parser.add_argument("--jetpack", metavar="{5,6,7.2}", help="default: 6, or 5 where the board has no 6")
+    parser.add_argument(
+        "--board", default="jetson-agx-orin-64gb", metavar="ID", help="which board (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jetpack",
+        metavar="{5,6,7.2}",
+        help="whose paths and texts; default: 6, or 5 where the board has no 6",
+    )
     parser.add_argument(
         "--workload",
         default="bert-base-sst2",
         metavar="WORKLOAD",
         help="trained without end; `idle` for none (default: %(default)s)",
     )
-    parser.add_argument("--power-mode", metavar="NAME", help="default: the one of the constants file")
+    parser.add_argument(
+        "--power-mode", metavar="NAME", help="the power mode in force; default: the one of the constants file"
+    )
     parser.add_argument("--constants", type=Path, metavar="FILE", help="constants of the board's model")
     parser.add_argument(
         "--fault", action="append", default=[], metavar="'NAME ARGS'", help="inject a fault from the start on"
