@@ -592,7 +592,8 @@ def _bench(args: argparse.Namespace) -> int:
 
     if args.write:
         benches.check_page(args.name)
-    document = benches.run(args.name)
+    benches.check_seed(args.name, args.seed, write=args.write)
+    document = benches.run(args.name, args.seed)
     if args.write:
         benches.write(args.name, document)
     if args.json:
@@ -833,6 +834,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--write",
         action="store_true",
         help="also save the result where docs/ shows it (paper-protocol, window, studies, diverse)",
+    )
+    bench.add_argument(
+        "--seed", type=int, metavar="N", help="of diverse: judge the workloads that this seed draws instead"
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser

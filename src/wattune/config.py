@@ -313,6 +313,9 @@ class RegretConf:
         conformal_level: share of new workloads that a leaf's interval promises to hold.
         abstain: leave MAXN untouched where a loss is possible or the workload is too far from what was trained on.
         abstain_beyond: factor outside the training range from which on it is too far.
+        tolerated_loss_pct: loss against MAXN that is no reason to leave it untouched.
+        conformal_levels: levels to choose from inside the training folds, instead of `conformal_level`; empty: that one.
+        abstain_beyonds: factors to choose from there, likewise.
     """
 
     features: List[str] = field(  # noqa: UP006
@@ -326,6 +329,9 @@ class RegretConf:
     conformal_level: float = 0.9
     abstain: bool = True
     abstain_beyond: float = 1.5
+    tolerated_loss_pct: float = 0.0
+    conformal_levels: List[float] = field(default_factory=list)  # noqa: UP006
+    abstain_beyonds: List[float] = field(default_factory=list)  # noqa: UP006
 
     def __post_init__(self) -> None:
         """Check values."""
@@ -342,7 +348,14 @@ class RegretConf:
             )
         if not 1 <= self.max_leaves <= 8:
             raise InputError(f"train.regret.max_leaves is {self.max_leaves}.", "1 to 8 was expected.")
-        _conformal("train.regret", self.conformal_level, self.abstain_beyond)
+        for level in (self.conformal_level, *self.conformal_levels):
+            for beyond in (self.abstain_beyond, *self.abstain_beyonds):
+                _conformal("train.regret", level, beyond)
+        if not 0 <= self.tolerated_loss_pct < float("inf"):
+            raise InputError(
+                f"train.regret.tolerated_loss_pct is {self.tolerated_loss_pct}.",
+                "A percentage of at least 0 was expected.",
+            )
 
 
 def _conformal(section: str, level: float, beyond: float) -> None:
@@ -597,6 +610,9 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
     ):  # nothing runs on the others: what would be measured how says nothing of them
         for name in LIVE_KEYS:
             del document["board"][name]
+    for name, value in (("tolerated_loss_pct", 0.0), ("conformal_levels", []), ("abstain_beyonds", [])):
+        if document["train"]["regret"][name] == value:  # as for the keys of a workload below
+            del document["train"]["regret"][name]
     usual = {"method": WorkloadConf.method, "tokens": WorkloadConf.tokens}
     for name, workload in document["workloads"].items():
         # What most workloads leave as it is stays out: a new key would have all of them measured anew.

@@ -18,21 +18,25 @@ BENCHMARKS = (
 PAGES = ("paper-protocol", "window", "studies", "diverse")
 """Those that a page in docs/ shows."""
 
+DRAWN = ("diverse",)
+"""Those whose workloads are drawn by a seed that may be another."""
+
 
 def _module(name: str) -> Any:
     return import_module(f"wattune.benches.{name.replace('-', '_')}")
 
 
-def run(name: str) -> dict[str, Any]:
+def run(name: str, seed: int | None = None) -> dict[str, Any]:
     """Run a benchmark.
 
     Args:
         name: one of `BENCHMARKS`.
+        seed: of one of `DRAWN`: which workloads are drawn; None for its own.
 
     Returns:
         Its result as plain data.
     """
-    return dict(_module(name).run())
+    return dict(_module(name).run(**({} if seed is None else {"seed": seed})))
 
 
 def text(name: str, document: dict[str, Any]) -> str:
@@ -52,6 +56,27 @@ def check_page(name: str) -> None:
     if name not in PAGES:
         raise InputError(
             f"The benchmark '{name}' has no page in docs/.", f"`--write` goes with {', '.join(PAGES)}."
+        )
+
+
+def check_seed(name: str, seed: int | None, *, write: bool = False) -> None:
+    """Refuse a seed that nothing is drawn by, or whose result no page shows.
+
+    Raises:
+        InputError: the benchmark draws nothing, the seed is below 0, or the page is to be written.
+    """
+    if seed is None:
+        return
+    if name not in DRAWN:
+        raise InputError(
+            f"The benchmark '{name}' draws no workloads.", f"`--seed` goes with {', '.join(DRAWN)}."
+        )
+    if seed < 0:
+        raise InputError(f"--seed is {seed}.", "A whole number of at least 0 was expected.")
+    if write:
+        raise InputError(
+            "--seed and --write were given.",
+            "One of them was expected: the page shows the seeds it was made with.",
         )
 
 

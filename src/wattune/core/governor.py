@@ -10,8 +10,9 @@ Format (``schema_version`` 1; JSON schema in ``wattune/schemas/governor.schema.j
      "training": {"fingerprint", "n_workloads", "hyper_parameters", ...}, "fallback_hz": "maxn"}
 
 Optional: a leaf's ``saving_interval_pct`` ([lo, hi] or null) and ``regret_bound_pct``, and at the top
-``"abstain": {"beyond": 1.5}``. A governor with the latter leaves MAXN untouched where a leaf's interval of the saving is
-unknown or includes a loss, and where a feature lies outside its training range by more than that factor.
+``"abstain": {"beyond": 1.5, "tolerated_loss_pct": 0.5}`` (the latter 0 where it is missing). A governor that abstains leaves
+MAXN untouched where a leaf's interval of the saving is unknown or includes a loss greater than the tolerated one, and where a
+feature lies outside its training range by more than the factor `beyond`.
 
 `rel_energy` and `rel_time` hold one entry per element of `settings_hz`: the mean over the leaf's training workloads,
 relative to the baseline (``maxn`` where it was measured, else the least energy and its time).
@@ -129,6 +130,7 @@ class Governor:
         settings: the settings its leaves may name, pinned clocks in MHz ascending, ``maxn`` last where measured.
         document: the JSON document it was read from.
         abstain_beyond: factor outside a training range at which it declines; None where it never declines.
+        tolerated_loss_pct: loss against MAXN that a leaf's interval may include, percent.
     """
 
     board: str
@@ -143,6 +145,7 @@ class Governor:
     digest: str
     document: Mapping[str, Any]
     abstain_beyond: float | None = None
+    tolerated_loss_pct: float = 0.0
 
     @property
     def table(self) -> FrequencyTable:
@@ -333,7 +336,7 @@ class Governor:
         if leaf.saving_interval_pct is None:
             return "how far its saving spreads is unknown"
         low, high = leaf.saving_interval_pct
-        if low < 0.0:
+        if low < -self.tolerated_loss_pct:
             return f"its saving may lie between {low:.1f} and {high:.1f} %, a loss included"
         return ""
 
@@ -448,14 +451,18 @@ def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting
     )
 
 
-def _abstain_beyond(document: Mapping[str, Any]) -> float | None:
+def _abstention(document: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Factor outside the range at which it declines (None: it never does), and the loss it tolerates in percent."""
     if "abstain" not in document:
-        return None
+        return None, 0.0
     rule = document["abstain"]
     beyond = _number(rule.get("beyond") if isinstance(rule, dict) else rule, "'beyond' of its abstention")
     if beyond < 1.0:
         raise _bad(f"it abstains beyond {beyond:g} times the training range, less than 1")
-    return beyond
+    tolerated = _number(rule.get("tolerated_loss_pct", 0.0), "'tolerated_loss_pct' of its abstention")
+    if tolerated < 0.0:
+        raise _bad(f"it tolerates a loss of {tolerated:g} %, less than 0")
+    return beyond, tolerated
 
 
 def parse_governor(text: str | bytes) -> Governor:
@@ -499,6 +506,7 @@ def parse_governor(text: str | bytes) -> Governor:
         raise _bad("its fallback is not 'maxn'")
     features = tuple(_feature(entry) for entry in _list(document, "features"))
     names = frozenset(f.name for f in features)
+    beyond, tolerated = _abstention(document)
     nodes = [_node(entry, names, allowed) for entry in _list(document, "nodes")]
     return Governor(
         board=_text(document, "board"),
@@ -512,7 +520,8 @@ def parse_governor(text: str | bytes) -> Governor:
         tree=Tree(nodes),
         digest=digest,
         document=document,
-        abstain_beyond=_abstain_beyond(document),
+        abstain_beyond=beyond,
+        tolerated_loss_pct=tolerated,
     )
 
 
@@ -530,6 +539,7 @@ def governor_document(
     tree: Tree,
     training: Mapping[str, Any],
     abstain_beyond: float | None = None,
+    tolerated_loss_pct: float = 0.0,
 ) -> dict[str, Any]:
     """The JSON document of a governor, digest included; inverse of :func:`parse_governor`."""
 
@@ -570,6 +580,7 @@ def governor_document(
             "regret_bound_pct": leaf.regret_bound_pct,
         }
 
+    tolerated = {"tolerated_loss_pct": tolerated_loss_pct} if tolerated_loss_pct else {}
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "board": board,
@@ -584,7 +595,7 @@ def governor_document(
         "nodes": [node(n) for n in tree.nodes],
         "training": dict(training),
         "fallback_hz": MAXN,
-        **({} if abstain_beyond is None else {"abstain": {"beyond": abstain_beyond}}),
+        **({} if abstain_beyond is None else {"abstain": {"beyond": abstain_beyond, **tolerated}}),
     }
     document["digest"] = document_digest(document)
     return document

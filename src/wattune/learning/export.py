@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from wattune.core.features import Features, FeatureValue
@@ -11,10 +12,11 @@ from wattune.core.governor import Governor, canonical_json, governor_document, p
 from wattune.core.settings import Setting
 from wattune.core.stats import mean
 from wattune.core.tree import Leaf, Node, Split, Tree
+from wattune.learning.folds import folds
 from wattune.learning.labeltree import Encoder, LabelTree, Question
 from wattune.learning.loocv import SearchResult, SearchSpace, search
 from wattune.learning.regretsearch import RegretModel, RegretSearch, RegretSpace, search_regret
-from wattune.learning.spread import reached_level, with_spread
+from wattune.learning.spread import Spread, reached_level, spread_of
 from wattune.learning.table import FeatureTable, WorkloadRows, baseline_of, rows_digest, shared_settings
 
 DECIMALS = 5
@@ -135,15 +137,11 @@ def train_governor(
     def fit(some: Sequence[WorkloadRows]) -> LabelTree:
         return LabelTree(some, space.features, best.candidate, space.seed)
 
-    document = _document(
-        table,
-        rows,
-        fit,
+    document = _Fit(table, rows, fit, space.apart).document(
         policy=POLICY,
         objective=objective,
         level=space.level,
         abstain_beyond=space.abstain_beyond,
-        apart=space.apart,
         training={
             "hyper_parameters": {
                 "max_depth": best.candidate.max_depth,
@@ -171,73 +169,134 @@ def train_regret_governor(
 
     With a single training workload no spread is known: the governor then declines every workload, if it may.
     """
-    found = search_regret(rows, space)
-    best = found.best
+    regret = _Regret(table, rows, space, objective=objective, reference_mhz=reference_mhz)
+    level, beyond = choose_caution(table, rows, space)
+    document = regret.document(level, beyond)
+    return Training(parse_governor(canonical_json(document)), document, regret.found)
 
-    def fit(some: Sequence[WorkloadRows]) -> RegretModel:
-        return RegretModel(some, space, best.candidate)
 
-    document = _document(
-        table,
-        rows,
-        fit,
-        policy=REGRET_POLICY,
-        objective=objective,
-        level=space.level,
-        abstain_beyond=space.abstain_beyond,
-        apart=space.apart,
-        training={
-            "hyper_parameters": {
-                "max_leaves": space.max_leaves,
-                "min_samples_leaf": best.candidate.min_samples_leaf,
-                "prune_pct": best.candidate.prune_pct,
-                "tolerance_pct": space.tolerance_pct,
-                "leaf": space.leaf,
+def choose_caution(
+    table: FeatureTable, rows: Sequence[WorkloadRows], space: RegretSpace
+) -> tuple[float, float | None]:
+    """The level and the factor at which to decline, by what governors of some training workloads lose on the others.
+
+    Workloads (whole kinds of them, where ``space.apart`` says so) are left out in turn. The pair is taken by which fewest of
+    them lose more against MAXN than is tolerated, then the one that wastes least energy, then the more careful one. Only the
+    training workloads' own measurements count.
+    """
+    cautions = space.cautions
+    if len(cautions) == 1:
+        return cautions[0]
+    losses = dict.fromkeys(cautions, 0)
+    wasted_pct = dict.fromkeys(cautions, 0.0)
+    for out, others in folds(rows, space.apart):
+        regret = _Regret(table, others, space)
+        for caution in cautions:
+            governor = parse_governor(canonical_json(regret.document(*caution)))
+            for row in out:
+                setting = row.nearest(governor.decide(row.features).setting)
+                saving = row.measured.saving_pct(setting)
+                losses[caution] += saving is not None and saving < -space.tolerated_loss_pct
+                wasted_pct[caution] += row.measured.regret_pct(setting)
+    return min(cautions, key=lambda caution: (losses[caution], _round(wasted_pct[caution])))
+
+
+class _Regret:
+    """The regret tree fitted on some workloads, as documents that decline more or less easily."""
+
+    def __init__(
+        self,
+        table: FeatureTable,
+        rows: Sequence[WorkloadRows],
+        space: RegretSpace,
+        *,
+        objective: str = "energy",
+        reference_mhz: float | None = None,
+    ) -> None:
+        self.found = search_regret(rows, space)
+        self.space, self.objective, self.reference_mhz = space, objective, reference_mhz
+        self.fit = _Fit(table, rows, self._model, space.apart)
+
+    def _model(self, some: Sequence[WorkloadRows]) -> RegretModel:
+        return RegretModel(some, self.space, self.found.best.candidate)
+
+    def document(self, level: float, beyond: float | None) -> dict[str, Any]:
+        """The governor's document."""
+        best, space = self.found.best, self.space
+        return self.fit.document(
+            policy=REGRET_POLICY,
+            objective=self.objective,
+            level=level,
+            abstain_beyond=beyond,
+            tolerated_loss_pct=space.tolerated_loss_pct,
+            training={
+                "hyper_parameters": {
+                    "max_leaves": space.max_leaves,
+                    "min_samples_leaf": best.candidate.min_samples_leaf,
+                    "prune_pct": best.candidate.prune_pct,
+                    "tolerance_pct": space.tolerance_pct,
+                    "leaf": space.leaf,
+                },
+                "loo_regret_pct": None if best.loo_regret_pct is None else _round(best.loo_regret_pct),
+                "reference_mhz": self.reference_mhz,
             },
-            "loo_regret_pct": None if best.loo_regret_pct is None else _round(best.loo_regret_pct),
-            "reference_mhz": reference_mhz,
-        },
-    )
-    return Training(parse_governor(canonical_json(document)), document, found)
+        )
 
 
-def _document(
-    table: FeatureTable,
-    rows: Sequence[WorkloadRows],
-    fit: Callable[[Sequence[WorkloadRows]], Fitted],
-    *,
-    policy: str,
-    objective: str,
-    level: float | None,
-    abstain_beyond: float | None,
-    apart: str,
-    training: dict[str, Any],
-) -> dict[str, Any]:
-    """Fit on `rows` and write the governor's document; with a `level` its leaves carry their spread."""
-    fitted = fit(rows)
-    settings, baseline = shared_settings(rows), baseline_of(rows)
-    tree = to_tree(fitted, rows, settings, baseline)
+class _Fit:
+    """A tree fitted on some workloads, and how far off its leaves may be; written as a governor's document."""
 
-    def grow(some: Sequence[WorkloadRows]) -> tuple[Tree, Callable[[Features], Features]]:
-        one = fit(some)
-        return to_tree(one, some, shared_settings(some), baseline_of(some)), one.encoder.complete
+    def __init__(
+        self,
+        table: FeatureTable,
+        rows: Sequence[WorkloadRows],
+        fit: Callable[[Sequence[WorkloadRows]], Fitted],
+        apart: str,
+    ) -> None:
+        self.table, self.rows, self.fit, self.apart = table, rows, fit, apart
+        self.fitted = fit(rows)
+        self.settings, self.baseline = shared_settings(rows), baseline_of(rows)
+        self.tree = to_tree(self.fitted, rows, self.settings, self.baseline)
 
-    return governor_document(
-        board=table.board,
-        power_mode=table.power_mode,
-        provenance=table.provenance,
-        objective=objective,
-        policy=policy,
-        rails=table.rails,
-        baseline=baseline,
-        settings=settings,
-        features=fitted.encoder.ranges,
-        tree=tree if level is None else with_spread(tree, rows, grow, level, apart),
-        training={
-            "fingerprint": rows_digest(rows, judged=False),
-            "n_workloads": len(rows),
-            **training,
-            **({} if level is None else {"conformal_level": reached_level(len(rows), level)}),
-        },
-        abstain_beyond=abstain_beyond,
-    )
+    @cached_property
+    def spread(self) -> Spread:
+        """Every row against the tree of the others."""
+
+        def grow(some: Sequence[WorkloadRows]) -> tuple[Tree, Callable[[Features], Features]]:
+            one = self.fit(some)
+            return to_tree(one, some, shared_settings(some), baseline_of(some)), one.encoder.complete
+
+        return spread_of(self.tree, self.rows, grow, self.apart)
+
+    def document(
+        self,
+        *,
+        policy: str,
+        objective: str,
+        level: float | None,
+        abstain_beyond: float | None,
+        training: dict[str, Any],
+        tolerated_loss_pct: float = 0.0,
+    ) -> dict[str, Any]:
+        """The governor's document; with a `level` its leaves carry their spread."""
+        table, rows = self.table, self.rows
+        return governor_document(
+            board=table.board,
+            power_mode=table.power_mode,
+            provenance=table.provenance,
+            objective=objective,
+            policy=policy,
+            rails=table.rails,
+            baseline=self.baseline,
+            settings=self.settings,
+            features=self.fitted.encoder.ranges,
+            tree=self.tree if level is None else self.spread.at(level),
+            training={
+                "fingerprint": rows_digest(rows, judged=False),
+                "n_workloads": len(rows),
+                **training,
+                **({} if level is None else {"conformal_level": reached_level(len(rows), level)}),
+            },
+            abstain_beyond=abstain_beyond,
+            tolerated_loss_pct=tolerated_loss_pct,
+        )

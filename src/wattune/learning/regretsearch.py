@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -41,6 +41,9 @@ class RegretSpace:
         level: level of the leaves' conformal intervals.
         abstain_beyond: factor outside the training range beyond which the governor declines; None: it never does.
         apart: a feature whose equals are left out together; empty: every workload by itself.
+        tolerated_loss_pct: loss against MAXN that is no reason to decline.
+        levels: levels tried inside the training folds instead of `level`; empty: that one.
+        beyonds: factors tried there instead of `abstain_beyond`; empty: that one.
     """
 
     features: tuple[str, ...]
@@ -52,6 +55,21 @@ class RegretSpace:
     level: float = 0.9
     abstain_beyond: float | None = 1.5
     apart: str = ""
+    tolerated_loss_pct: float = 0.0
+    levels: tuple[float, ...] = ()
+    beyonds: tuple[float, ...] = ()
+
+    @property
+    def cautions(self) -> tuple[tuple[float, float | None], ...]:
+        """Levels and factors to choose from, the most careful pair first; one pair where nothing is tried."""
+        if self.abstain_beyond is None:
+            return ((self.level, None),)
+        levels = sorted(self.levels or (self.level,), reverse=True)
+        return tuple(product(levels, sorted(self.beyonds or (self.abstain_beyond,))))
+
+    def with_caution(self, level: float, beyond: float | None) -> RegretSpace:
+        """The same with one level and one factor."""
+        return replace(self, level=level, abstain_beyond=beyond, levels=(), beyonds=())
 
     @property
     def candidates(self) -> tuple[RegretCandidate, ...]:

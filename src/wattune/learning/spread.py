@@ -65,36 +65,68 @@ def interval(values: Sequence[float], level: float) -> tuple[float, float]:
     return -upper_quantile([-v for v in values], each), upper_quantile(values, each)
 
 
-def with_spread(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, level: float, apart: str = "") -> Tree:
-    """The tree with intervals on its leaves.
+@dataclass(frozen=True)
+class Spread:
+    """A tree, and how far off the trees of the others were on its training rows.
 
-    Each training row is judged by the tree of the others. A leaf's interval comes from its own rows where they
-    suffice for the level (19 for 90 %), else from all rows together, where need be at the level they reach; below three
-    rows it stays unknown.
+    Attributes:
+        tree: the tree.
+        known: every training row against the tree of the others.
+        home: the place in the tree of every row's leaf.
+    """
+
+    tree: Tree
+    known: tuple[LeftOut, ...]
+    home: tuple[int, ...]
+
+    def at(self, level: float) -> Tree:
+        """The tree with intervals on its leaves, which promise to hold this share of new workloads, e.g. 0.9.
+
+        A leaf's interval comes from its own rows where they suffice for the level (19 for 90 %), else from all rows
+        together, where need be at the level they reach; below three rows it stays unknown.
+        """
+        reached = reached_level(len(self.known), level)
+        if reached is None:
+            return self.tree
+        nodes = [
+            _bounded(
+                node,
+                [one for one, home in zip(self.known, self.home, strict=True) if home == place],
+                self.known,
+                level,
+                reached,
+            )
+            if isinstance(node, Leaf)
+            else node
+            for place, node in enumerate(self.tree.nodes)
+        ]
+        return Tree(nodes)
+
+
+def spread_of(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, apart: str = "") -> Spread:
+    """How far off a tree may be: each of its training rows judged by the tree of the others.
 
     Args:
         tree: the tree fitted on `rows`.
         rows: its training workloads.
         grow: how it was fitted.
-        level: share of new workloads that the interval promises to hold, e.g. 0.9.
         apart: a feature whose equals are left out together.
     """
-    known = left_out(rows, grow, apart)
-    reached = reached_level(len(known), level)
-    if reached is None:
-        return tree
+    places = {id(node): place for place, node in enumerate(tree.nodes)}
     complete = grow(rows)[1]
-    home = [id(tree.walk(complete(row.features))[0]) for row in rows]
+    home = tuple(places[id(tree.walk(complete(row.features))[0])] for row in rows)
+    return Spread(tree, left_out(rows, grow, apart), home)
 
-    def bounded(leaf: Leaf) -> Leaf:
-        own = [one for one, place in zip(known, home, strict=True) if place == id(leaf)]
-        basis, its_level = (own, level) if reached_level(len(own), level) == level else (known, reached)
-        residuals = [one.residual_pct for one in basis if one.residual_pct is not None]
-        saving, spread = leaf.expected_saving_pct, None
-        if saving is not None and len(residuals) == len(basis):
-            low, high = interval(residuals, its_level)
-            spread = (round(saving + low, DECIMALS), round(saving + high, DECIMALS))
-        bound = upper_quantile([one.regret_pct for one in basis], its_level)
-        return replace(leaf, saving_interval_pct=spread, regret_bound_pct=round(bound, DECIMALS))
 
-    return Tree([bounded(node) if isinstance(node, Leaf) else node for node in tree.nodes])
+def _bounded(
+    leaf: Leaf, own: Sequence[LeftOut], known: Sequence[LeftOut], level: float, reached: float
+) -> Leaf:
+    """The leaf with its interval and the bound of its regret, from its own rows or from all."""
+    basis, its_level = (own, level) if reached_level(len(own), level) == level else (known, reached)
+    residuals = [one.residual_pct for one in basis if one.residual_pct is not None]
+    saving, spread = leaf.expected_saving_pct, None
+    if saving is not None and len(residuals) == len(basis):
+        low, high = interval(residuals, its_level)
+        spread = (round(saving + low, DECIMALS), round(saving + high, DECIMALS))
+    bound = upper_quantile([one.regret_pct for one in basis], its_level)
+    return replace(leaf, saving_interval_pct=spread, regret_bound_pct=round(bound, DECIMALS))

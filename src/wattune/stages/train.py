@@ -62,6 +62,9 @@ def regret_space(conf: TrainConf) -> RegretSpace:
         level=regret.conformal_level,
         abstain_beyond=regret.abstain_beyond if regret.abstain else None,
         apart=conf.apart,
+        tolerated_loss_pct=regret.tolerated_loss_pct,
+        levels=tuple(regret.conformal_levels),
+        beyonds=tuple(regret.abstain_beyonds),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wattune.io import write_text
 from wattune.workloads.catalogue import MODELS, find_model
@@ -97,12 +97,12 @@ def _dealt(rng: random.Random, values: Sequence[Value], number: int) -> list[Val
     return cards
 
 
-def _draw(model: str, count: int) -> list[Job]:
+def _draw(model: str, count: int, seed: int) -> list[Job]:
     """Shapes of one model: every batch size, length, precision and method as often as any other, in random company.
 
     A batch that does not fit into memory is halved until it does.
     """
-    rng = random.Random(f"{SEED}|{model}")
+    rng = random.Random(f"{seed}|{model}")
     lengths = [length for length in LENGTHS if length <= longest(model)]
     kinds = list(product(methods_of(model), PRECISIONS))
 
@@ -121,9 +121,19 @@ def _draw(model: str, count: int) -> list[Job]:
     return sorted(found, key=lambda j: (j.method, j.batch_size, j.tokens, j.precision))
 
 
-def diverse(per_model: int = PER_MODEL) -> tuple[Job, ...]:
-    """The set, model by model in the order of the catalogue."""
-    return tuple(job for model in MODELS for job in _draw(model, per_model))
+def diverse(per_model: int = PER_MODEL, seed: int = SEED) -> tuple[Job, ...]:
+    """The set, model by model in the order of the catalogue; another `seed` draws other shapes of the same models."""
+    return tuple(job for model in MODELS for job in _draw(model, per_model, seed))
+
+
+def entries(jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+    """Jobs as entries of a workloads file, by id."""
+    order = ("model", "task", "part", "batch_size", "precision", "max_length", "method", "tokens")
+    found = {}
+    for job in jobs:
+        fields = asdict(job) | {"task": TASK, "part": job.part, "max_length": job.tokens}
+        found[job.id] = {name: fields[name] for name in order}
+    return found
 
 
 def conf_text() -> str:
@@ -134,10 +144,8 @@ def conf_text() -> str:
         "# Held out are the families that nothing here is trained on:"
         f" {', '.join(sorted(HELD_OUT_FAMILIES))}.",
     ]
-    for job in diverse():
-        fields = asdict(job) | {"task": TASK, "part": job.part, "max_length": job.tokens}
-        order = ("model", "task", "part", "batch_size", "precision", "max_length", "method", "tokens")
-        lines.append(f"{job.id}: {{{', '.join(f'{name}: {fields[name]}' for name in order)}}}")
+    for name, entry in entries(diverse()).items():
+        lines.append(f"{name}: {{{', '.join(f'{key}: {value}' for key, value in entry.items())}}}")
     return "\n".join(lines) + "\n"
 
 
