@@ -316,6 +316,8 @@ class RegretConf:
         tolerated_loss_pct: loss against MAXN that is no reason to leave it untouched.
         conformal_levels: levels to choose from inside the training folds, instead of `conformal_level`; empty: that one.
         abstain_beyonds: factors to choose from there, likewise.
+        tell_apart: leaves whose clock may lose are told apart by what it saves, with at least this many workloads on either side;
+            0: not at all.
     """
 
     features: List[str] = field(  # noqa: UP006
@@ -332,6 +334,7 @@ class RegretConf:
     tolerated_loss_pct: float = 0.0
     conformal_levels: List[float] = field(default_factory=list)  # noqa: UP006
     abstain_beyonds: List[float] = field(default_factory=list)  # noqa: UP006
+    tell_apart: int = 0
 
     def __post_init__(self) -> None:
         """Check values."""
@@ -355,6 +358,10 @@ class RegretConf:
             raise InputError(
                 f"train.regret.tolerated_loss_pct is {self.tolerated_loss_pct}.",
                 "A percentage of at least 0 was expected.",
+            )
+        if self.tell_apart < 0:
+            raise InputError(
+                f"train.regret.tell_apart is {self.tell_apart}.", "A number of workloads, or 0, was expected."
             )
 
 
@@ -610,7 +617,12 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
     ):  # nothing runs on the others: what would be measured how says nothing of them
         for name in LIVE_KEYS:
             del document["board"][name]
-    for name, value in (("tolerated_loss_pct", 0.0), ("conformal_levels", []), ("abstain_beyonds", [])):
+    for name, value in (
+        ("tolerated_loss_pct", 0.0),
+        ("conformal_levels", []),
+        ("abstain_beyonds", []),
+        ("tell_apart", 0),
+    ):
         if document["train"]["regret"][name] == value:  # as for the keys of a workload below
             del document["train"]["regret"][name]
     usual = {"method": WorkloadConf.method, "tokens": WorkloadConf.tokens}

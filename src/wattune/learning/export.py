@@ -215,7 +215,7 @@ class _Regret:
     ) -> None:
         self.found = search_regret(rows, space)
         self.space, self.objective, self.reference_mhz = space, objective, reference_mhz
-        self.fit = _Fit(table, rows, self._model, space.apart)
+        self.fit = _Fit(table, rows, self._model, space.apart, widened=space.tell_apart > 0)
 
     def _model(self, some: Sequence[WorkloadRows]) -> RegretModel:
         return RegretModel(some, self.space, self.found.best.candidate)
@@ -252,8 +252,10 @@ class _Fit:
         rows: Sequence[WorkloadRows],
         fit: Callable[[Sequence[WorkloadRows]], Fitted],
         apart: str,
+        *,
+        widened: bool = False,
     ) -> None:
-        self.table, self.rows, self.fit, self.apart = table, rows, fit, apart
+        self.table, self.rows, self.fit, self.apart, self.widened = table, rows, fit, apart, widened
         self.fitted = fit(rows)
         self.settings, self.baseline = shared_settings(rows), baseline_of(rows)
         self.tree = to_tree(self.fitted, rows, self.settings, self.baseline)
@@ -266,7 +268,7 @@ class _Fit:
             one = self.fit(some)
             return to_tree(one, some, shared_settings(some), baseline_of(some)), one.encoder.complete
 
-        return spread_of(self.tree, self.rows, grow, self.apart)
+        return spread_of(self.tree, self.rows, grow, self.apart, widened=self.widened)
 
     def document(
         self,

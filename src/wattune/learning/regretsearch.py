@@ -15,6 +15,7 @@ from wattune.core.settings import Setting
 from wattune.core.stats import mean, percentile, standard_error
 from wattune.learning.folds import folds
 from wattune.learning.labeltree import Encoder, Question, question_counts
+from wattune.learning.refine import by_saving
 from wattune.learning.regrettree import MAX_LEAVES, RegretNode, RegretTree
 from wattune.learning.table import WorkloadRows, shared_settings
 
@@ -44,6 +45,8 @@ class RegretSpace:
         tolerated_loss_pct: loss against MAXN that is no reason to decline.
         levels: levels tried inside the training folds instead of `level`; empty: that one.
         beyonds: factors tried there instead of `abstain_beyond`; empty: that one.
+        tell_apart: leaves whose clock may lose are told apart by what it saves (:func:`by_saving`), with at least this many
+            workloads on either side, and a small leaf is not believed to spread less than its own workloads; 0: neither.
     """
 
     features: tuple[str, ...]
@@ -58,6 +61,7 @@ class RegretSpace:
     tolerated_loss_pct: float = 0.0
     levels: tuple[float, ...] = ()
     beyonds: tuple[float, ...] = ()
+    tell_apart: int = 0
 
     @property
     def cautions(self) -> tuple[tuple[float, float | None], ...]:
@@ -93,7 +97,7 @@ class RegretModel:
     """
 
     def __init__(self, rows: Sequence[WorkloadRows], space: RegretSpace, candidate: RegretCandidate) -> None:
-        self.encoder = Encoder(rows, space.features)
+        self.rows, self.space, self.encoder = rows, space, Encoder(rows, space.features)
         settings = sorted(shared_settings(rows), key=lambda s: -1.0 if isinstance(s, str) else s)
         energy = [[row.measured.energy_j(row.nearest(s)) for s in settings] for row in rows]
         self.tree = RegretTree(
@@ -110,7 +114,8 @@ class RegretModel:
     def pruned(self, prune_pct: float) -> RegretModel:
         """The same grown tree, pruned otherwise."""
         other = object.__new__(RegretModel)
-        other.encoder, other.tree = self.encoder, self.tree.pruned(prune_pct)
+        other.rows, other.space, other.encoder = self.rows, self.space, self.encoder
+        other.tree = self.tree.pruned(prune_pct)
         return other
 
     def predict(self, features: Features) -> Setting:
@@ -118,8 +123,8 @@ class RegretModel:
         setting: Setting = self.tree.predict(self._matrix([features]))[0]
         return setting
 
-    def questions(self) -> Question | Setting:
-        """The tree's questions; sibling leaves with the same setting are merged, which changes no answer."""
+    def answers(self) -> Question | Setting:
+        """The tree's questions as far as an answer depends on them: sibling leaves with the same setting are merged."""
 
         def below(node: RegretNode) -> Question | Setting:
             if node.column is None or node.yes is None or node.no is None:
@@ -134,6 +139,15 @@ class RegretModel:
             return Question(feature, node.threshold, None, small, large)
 
         return below(self.tree.root_)
+
+    def questions(self) -> Question | Setting:
+        """The questions that ship: beside those that answers depend on, those that tell a leaf's workloads apart."""
+        answers, space = self.answers(), self.space
+        if not space.tell_apart:
+            return answers
+        return by_saving(
+            answers, self.rows, self.encoder, max_leaves=space.max_leaves, least=space.tell_apart
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +208,7 @@ def search_regret(rows: Sequence[WorkloadRows], space: RegretSpace) -> RegretSea
     picks = {candidate: [one[row.id] for row in rows if one] for candidate, one in found.items()}
     results = []
     for candidate, model in models(rows).items():
-        leaves, depth = question_counts(model.questions())
+        leaves, depth = question_counts(model.answers())
         lost = [
             row.measured.regret_pct(row.nearest(s)) for row, s in zip(rows, picks[candidate], strict=False)
         ]

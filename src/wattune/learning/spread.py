@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from wattune.core.features import Features
-from wattune.core.tree import Leaf, Tree
+from wattune.core.tree import Leaf, Node, Tree
 from wattune.learning.folds import folds
 from wattune.learning.table import WorkloadRows
 
@@ -73,11 +73,13 @@ class Spread:
         tree: the tree.
         known: every training row against the tree of the others.
         home: the place in the tree of every row's leaf.
+        widened: a leaf that borrows the interval of all rows is not believed to spread less than its own rows do.
     """
 
     tree: Tree
     known: tuple[LeftOut, ...]
     home: tuple[int, ...]
+    widened: bool = False
 
     def at(self, level: float) -> Tree:
         """The tree with intervals on its leaves, which promise to hold this share of new workloads, e.g. 0.9.
@@ -88,22 +90,33 @@ class Spread:
         reached = reached_level(len(self.known), level)
         if reached is None:
             return self.tree
-        nodes = [
-            _bounded(
-                node,
-                [one for one, home in zip(self.known, self.home, strict=True) if home == place],
-                self.known,
-                level,
-                reached,
-            )
-            if isinstance(node, Leaf)
-            else node
-            for place, node in enumerate(self.tree.nodes)
-        ]
+        nodes: list[Node] = []
+        for place, node in enumerate(self.tree.nodes):
+            own = [one for one, home in zip(self.known, self.home, strict=True) if home == place]
+            nodes.append(self._bounded(node, own, level, reached) if isinstance(node, Leaf) else node)
         return Tree(nodes)
 
+    def _bounded(self, leaf: Leaf, own: Sequence[LeftOut], level: float, reached: float) -> Leaf:
+        """The leaf with its interval and the bound of its regret, from its own rows or from all."""
+        its_level = reached_level(len(own), level)
+        bases: list[tuple[Sequence[LeftOut], float]] = (
+            [(own, level)] if its_level == level else [(self.known, reached)]
+        )
+        if self.widened and its_level not in (None, level):
+            bases.append((own, its_level or reached))
+        saving, spread = leaf.expected_saving_pct, None
+        residuals = [[r for one in basis if (r := one.residual_pct) is not None] for basis, _ in bases]
+        if saving is not None and all(len(r) == len(b) for r, (b, _) in zip(residuals, bases, strict=True)):
+            spans = [interval(r, at) for r, (_, at) in zip(residuals, bases, strict=True)]
+            low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+            spread = (round(saving + low, DECIMALS), round(saving + high, DECIMALS))
+        bound = max(upper_quantile([one.regret_pct for one in basis], at) for basis, at in bases)
+        return replace(leaf, saving_interval_pct=spread, regret_bound_pct=round(bound, DECIMALS))
 
-def spread_of(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, apart: str = "") -> Spread:
+
+def spread_of(
+    tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, apart: str = "", *, widened: bool = False
+) -> Spread:
     """How far off a tree may be: each of its training rows judged by the tree of the others.
 
     Args:
@@ -111,22 +124,9 @@ def spread_of(tree: Tree, rows: Sequence[WorkloadRows], grow: Grow, apart: str =
         rows: its training workloads.
         grow: how it was fitted.
         apart: a feature whose equals are left out together.
+        widened: see :class:`Spread`.
     """
     places = {id(node): place for place, node in enumerate(tree.nodes)}
     complete = grow(rows)[1]
     home = tuple(places[id(tree.walk(complete(row.features))[0])] for row in rows)
-    return Spread(tree, left_out(rows, grow, apart), home)
-
-
-def _bounded(
-    leaf: Leaf, own: Sequence[LeftOut], known: Sequence[LeftOut], level: float, reached: float
-) -> Leaf:
-    """The leaf with its interval and the bound of its regret, from its own rows or from all."""
-    basis, its_level = (own, level) if reached_level(len(own), level) == level else (known, reached)
-    residuals = [one.residual_pct for one in basis if one.residual_pct is not None]
-    saving, spread = leaf.expected_saving_pct, None
-    if saving is not None and len(residuals) == len(basis):
-        low, high = interval(residuals, its_level)
-        spread = (round(saving + low, DECIMALS), round(saving + high, DECIMALS))
-    bound = upper_quantile([one.regret_pct for one in basis], its_level)
-    return replace(leaf, saving_interval_pct=spread, regret_bound_pct=round(bound, DECIMALS))
+    return Spread(tree, left_out(rows, grow, apart), home, widened)

@@ -65,6 +65,7 @@ def regret_space(conf: TrainConf) -> RegretSpace:
         tolerated_loss_pct=regret.tolerated_loss_pct,
         levels=tuple(regret.conformal_levels),
         beyonds=tuple(regret.abstain_beyonds),
+        tell_apart=regret.tell_apart,
     )
 
 
