@@ -82,6 +82,11 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_data_arguments(parser)
     parser.add_argument("--batch-size", type=_count, help="examples per step")
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="arithmetic of the training")
+    parser.add_argument(
+        "--method",
+        choices=("full", "lora", "bitfit"),
+        help="what is trained, for governors that ask for operation counts (default: full)",
+    )
     parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
     parser.add_argument(
         "--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent"
@@ -173,7 +178,69 @@ def _features_for(args: argparse.Namespace, governor: Any) -> tuple[dict[str, An
     """As :func:`_given_features`, with what a governor asks for besides and a model can tell."""
     given, assumed = _given_features(args)
     modelled = _modelled_utilisation(args, governor, given)
-    return given | modelled, assumed | modelled
+    counted, said = _counted_features(args, governor, given)
+    return given | modelled | counted, assumed | modelled | {
+        n: v for n, v in counted.items() if n not in said
+    }
+
+
+def _counted_features(
+    args: argparse.Namespace, governor: Any, given: dict[str, Any]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """What a governor asks of operation counts and nobody said, and the names of those that the flags state.
+
+    Only for a model of the catalogue and a board that has a model. Batches are as long as ``--seq-len`` says, else as the task's; a
+    job is taken to train every weight where ``--method`` says nothing.
+
+    Raises:
+        InputError: the governor asks for them, a model is named, and neither task nor length is known.
+    """
+    from wattune.boards.virtual.constants import board_files, load_board_file
+    from wattune.core.features import COST_FEATURES
+
+    wanted = {feature.name for feature in governor.features} & set(COST_FEATURES) - given.keys()
+    path = board_files().get(governor.board.lower())
+    if not wanted or path is None or args.model is None or args.config is not None or args.data:
+        return {}, frozenset()
+    file = load_board_file(path)
+    if governor.power_mode.upper() not in {mode.upper() for mode in file.power_modes}:
+        return {}, frozenset()
+    if args.task is None and "seq_len" not in given:
+        raise InputError(
+            "This governor asks for the cost of a training step, and the length of a batch is not known.",
+            "A task or a length was expected beside the model.",
+            "Add --task or --seq-len.",
+        )
+    from wattune.learning.costs import cost_features
+
+    method = str(given.get("method") or args.method or "full")
+    reference = governor.document.get("training", {}).get("reference_mhz")
+    found = cost_features(
+        _workload_of(args, given, method), method, file, governor.power_mode,
+        float(reference) if _is_number(reference) else None,
+    )  # fmt: skip
+    stated = {"power_mode"}
+    stated |= {name for name in ("method", "precision") if getattr(args, name)}
+    if args.batch_size is not None and args.precision and args.method:
+        stated |= set(COST_FEATURES)  # every count follows from what was said
+    return {name: value for name, value in found.items() if name in wanted}, frozenset(stated)
+
+
+def _workload_of(args: argparse.Namespace, given: dict[str, Any], method: str) -> Any:
+    """The job that flags and feature file describe, for its operation counts."""
+    from wattune.workloads.build import build_workload
+    from wattune.workloads.catalogue import find_model
+
+    model = find_model(args.model)
+    length = given["seq_len"] if args.seq_len is not None or args.task is None else None
+    return build_workload(
+        model.id,
+        args.task or "qnli",  # its lengths are not used: the batch has the length given
+        batch_size=round(given.get("batch_size") or model.batch_size),
+        precision=str(given.get("precision") or args.precision or model.precision),
+        method=method,
+        tokens=0 if length is None else max(1, round(length)),
+    )
 
 
 def _modelled_utilisation(args: argparse.Namespace, governor: Any, given: dict[str, Any]) -> dict[str, float]:

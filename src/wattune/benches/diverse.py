@@ -204,7 +204,7 @@ def judge_campaigns(campaigns: Sequence[Campaign]) -> list[Case]:
 CAUTION = ((0.9, 1.5), (0.9, 3.0), (0.95, 1.5), (0.95, 3.0), (0.98, 1.5), (0.98, 3.0))
 """Conformal level of the leaves' intervals, and factor outside the training range, at which the governor declines."""
 
-OTHER_DRAW = 1
+OTHER_DRAW = 2
 """Seed of the draw on which the rule is checked again: other shapes of the same models, measured with other noise."""
 
 SHAPE_FEATURES = ("layers", "hidden", "seq_len", "batch_size", "method", "precision")

@@ -9,6 +9,9 @@ from wattune.boards.virtual.model import run_step
 from wattune.core.features import FeatureValue
 from wattune.core.workload import PhaseCost, Workload
 
+DIGITS = 10
+"""Significant digits of a number in a feature table."""
+
 
 def before_calibration(file: BoardFile) -> BoardFile:
     """The board as its data sheet and our priors describe it: no constant has been fitted to a measurement."""
@@ -45,7 +48,9 @@ def expected_util_pct(workload: Workload, file: BoardFile, reference_mhz: float)
 def cost_features(
     workload: Workload, method: str, file: BoardFile, power_mode: str, reference_mhz: float | None = None
 ) -> dict[str, FeatureValue]:
-    """The values of :data:`wattune.core.features.COST_FEATURES`.
+    """The values of :data:`wattune.core.features.COST_FEATURES`, to the digits that a feature table holds.
+
+    A job that a governor was trained on thus lies inside its training range to the last digit.
 
     Args:
         workload: the job.
@@ -57,7 +62,7 @@ def cost_features(
     cost = mean_cost(workload)
     board = before_calibration(file).in_mode(power_mode)
     top = board.table.top
-    return {
+    found: dict[str, FeatureValue] = {
         "method": method,
         "precision": workload.precision,
         "power_mode": board.power_mode,
@@ -67,3 +72,4 @@ def cost_features(
         "flop_per_byte": cost.flops / cost.bytes,
         "expected_util_pct": expected_util_pct(workload, board, min(top, reference_mhz or top)),
     }
+    return {name: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for name, v in found.items()}

@@ -20,7 +20,7 @@ from wattune.core.settings import FrequencyTable, setting_label
 from wattune.core.stats import mean
 from wattune.core.workload import Workload
 from wattune.io import clear_os_errors, write_text
-from wattune.learning.costs import cost_features
+from wattune.learning.costs import DIGITS, cost_features
 from wattune.learning.table import COLUMNS, FeatureTable, load_features
 from wattune.profiling.cells import Cell, SweepProtocol, fingerprint, load_cells, parse_cell
 from wattune.profiling.sweep import measure_cell
@@ -34,10 +34,10 @@ FEATURES = Path("data/features/features.csv")
 
 
 def _text(value: object) -> str:
-    """A value for the table: 10 significant digits, blank for unknown."""
+    """A value for the table: so many significant digits, blank for unknown."""
     if value is None:
         return ""
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
 
 
 def _row(
