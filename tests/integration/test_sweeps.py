@@ -208,6 +208,49 @@ class TestReplay:
         assert "300 does not keep deadline_s = 30: it has 60" in capsys.readouterr().out
         assert main(["replay", *asked[:-1], "time:max_slowdown_pct=3"]) == 2
 
+    def test_choices_that_break_the_limit_are_told_from_those_that_keep_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The printed rule stays at 300 MHz: in time on the short job, late on the long one."""
+        shape = {"300": (120, 60), "900": (132, 22), "": (160, 20)}
+        lines = [
+            f"orin,{name},{'' if mhz else 'maxn'},{mhz},{e * work},{t * work}"
+            for name, work in (("a", 1), ("b", 0.25))
+            for mhz, (e, t) in shape.items()
+        ]
+        asked = [str(sweep_file(tmp_path, lines)), "--policy", "published", "--objective"]
+        late, kept = self.ask(capsys, *asked, "energy:deadline_s=30")
+        assert (late["feasible"], kept["feasible"]) == (False, True)
+        assert main(["replay", *asked, "energy:deadline_s=30"]) == 0
+        both = (late["regret_pct"] + kept["regret_pct"]) / 2
+        said = f"mean regret {both:.2f} % (1 of 2 break the limit and count; without them {kept['regret_pct']:.2f} %)"
+        assert said in capsys.readouterr().out
+        assert main(["replay", *asked, "energy:deadline_s=1"]) == 0
+        assert "(2 of 2 break the limit and count; without them unknown" in capsys.readouterr().out
+        assert main(["replay", *asked, "energy"]) == 0
+        assert "break the limit" not in capsys.readouterr().out
+
+    def test_a_slowdown_without_maxn_says_against_what(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lines = [
+            "orin,a,,300,120,60",
+            "orin,a,,900,132,22",
+            "orin,b,,300,120,60",
+            "orin,b,,900,132,22",
+            "orin,b,maxn,,160,20",
+        ]
+        asked = [str(sweep_file(tmp_path, lines)), "--policy", "oracle", "--objective"]
+        with caplog.at_level("WARNING"):
+            found = self.ask(capsys, *asked, "energy:max_slowdown_pct=5")
+        assert [r["chosen_mhz"] for r in found] == [900.0, "maxn"]
+        assert [m for m in caplog.messages if "fastest setting, 900 MHz" in m and m.startswith("a (orin)")]
+        assert not [m for m in caplog.messages if m.startswith("b ")]
+        caplog.clear()
+        with caplog.at_level("WARNING"):
+            self.ask(capsys, *asked, "energy")
+        assert not caplog.messages
+
     def test_probe_measures_the_first_repeat_of_at_most_three_clocks(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -39,7 +39,7 @@ POINTS: dict[Setting, Point] = {
         (Objective("energy", deadline_s=22.0), 900.0),
         (Objective("time", max_power_w=4.0), 600.0),
         (Objective("time"), MAXN),
-        (Objective("battery_wh", battery_wh=1.0), 600.0),
+        (Objective("battery", battery_wh=1.0), 600.0),
     ],
 )
 def test_the_setting_an_objective_asks_for(objective: Objective, setting: Setting) -> None:
@@ -51,7 +51,7 @@ def test_the_setting_an_objective_asks_for(objective: Objective, setting: Settin
 
 
 def test_a_battery_says_how_many_epochs_fit() -> None:
-    assert choose(POINTS, Objective("battery_wh", battery_wh=10.0)).epochs == pytest.approx(360.0)
+    assert choose(POINTS, Objective("battery", battery_wh=10.0)).epochs == pytest.approx(360.0)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_times_that_are_missing_are_asked_for(name: str) -> None:
         {"deadline_s": -1.0},
         {"deadline_s": float("nan")},
         {"name": "time", "max_power_w": 0.0},
-        {"name": "battery_wh"},
+        {"name": "battery"},
         {"battery_wh": 3.0},
     ],
 )
@@ -152,7 +152,7 @@ def test_the_front_of_the_example() -> None:
         (" energy:max_slowdown_pct=10 ", Objective(max_slowdown_pct=10.0)),
         ("energy:deadline_s=3600", Objective(deadline_s=3600.0)),
         ("time:max_power_w=20", Objective("time", max_power_w=20.0)),
-        ("battery:battery_wh=50", Objective("battery_wh", battery_wh=50.0)),
+        ("battery:battery_wh=50", Objective("battery", battery_wh=50.0)),
     ],
 )
 def test_an_objective_as_it_is_typed(text: str, objective: Objective) -> None:
@@ -179,6 +179,7 @@ def test_an_objective_as_it_is_typed(text: str, objective: Objective) -> None:
             "energy:deadline_s=-1",
             "edp:deadline_s=3",
             "battery",
+            "battery_wh:battery_wh=50",
         ),
         *(
             "energy:max_slowdown_pct=1,deadline_s=2",

@@ -100,6 +100,8 @@ BAD_ROWS = {
     "no time at all": ("orin,a,408,1,0,,0,,6,train,2201.6,", "time_s is '0'"),
     "blank clock": ("orin,a,,1,2,,0,,6,train,2201.6,", "gpu_mhz is blank"),
     "negative clock": ("orin,a,-408,1,2,,0,,6,train,2201.6,", "gpu_mhz is '-408'"),
+    "clock in Hz": ("orin,a,408000000,1,2,,0,,6,train,2201.6,", "Hz are divided by 1000000"),
+    "clock in kHz": ("orin,a,408000,1,2,,0,,6,train,2201.6,", "kHz by 1000"),
     "no board": (",a,408,1,2,,0,,6,train,2201.6,", "board is blank"),
     "no workload": ("orin,,408,1,2,,0,,6,train,2201.6,", "workload is blank"),
     "part": ("orin,a,408,1,2,,0,,6,test,2201.6,", "part is 'test'"),
@@ -183,9 +185,10 @@ def test_writing_is_canonical_and_lossless(tmp_path: Path) -> None:
 
 
 positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
+clock = st.floats(min_value=1e-6, max_value=1e4, allow_nan=False)
 
 
-@given(st.dictionaries(positive, st.tuples(positive, st.none() | positive), min_size=2, max_size=8))
+@given(st.dictionaries(clock, st.tuples(positive, st.none() | positive), min_size=2, max_size=8))
 def test_any_sweep_survives_writing_and_reading(points: dict[float, tuple[float, float | None]]) -> None:
     import csv
     import io

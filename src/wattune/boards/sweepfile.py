@@ -59,6 +59,9 @@ DESCRIPTIVE = (
 )
 """Columns that describe a workload: they must not change from row to row of one workload."""
 
+HIGHEST_MHZ = 10_000.0
+"""No GPU runs faster; what says more was written in Hz or kHz."""
+
 OTHER_KNOBS = ("cpu_mhz", "emc_mhz")
 PARTS = ("train", "held_out")
 
@@ -369,6 +372,12 @@ def _required_text(record: Record, column: str) -> str:
 def _row(record: Record) -> SweepRow:
     board, workload = _required_text(record, "board"), _required_text(record, "workload")
     gpu_mhz = _number(record, "gpu_mhz", above=0.0)
+    if gpu_mhz is not None and gpu_mhz > HIGHEST_MHZ:
+        raise _bad(
+            record,
+            f"gpu_mhz is '{record.columns['gpu_mhz']}', more than any GPU runs at",
+            f"A clock in MHz, up to {HIGHEST_MHZ:g}, was expected: Hz are divided by 1000000, kHz by 1000.",
+        )
     if record.columns.get("setting", "").lower() == MAXN:
         setting: Setting = MAXN
     elif gpu_mhz is None:

@@ -233,7 +233,7 @@ class Governor:
         if expected is None:
             raise _bad("its leaf knows no energies")
         points = self._in_units(expected.points, objective, unit)
-        by_energy = objective.name in ("energy", "battery_wh")
+        by_energy = objective.name in ("energy", "battery")
         answer = choose(points, objective)
         if by_energy and leaf.setting in points and keeps(points, leaf.setting, objective):
             answer = answer_at(points, leaf.setting, objective)

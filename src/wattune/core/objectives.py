@@ -14,12 +14,13 @@ from wattune.core.curve import Point
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 
-OBJECTIVES = ("energy", "edp", "ed2p", "time", "battery_wh")
+BATTERY = "battery"
+OBJECTIVES = ("energy", "edp", "ed2p", "time", BATTERY)
 LIMITS = {
     "max_slowdown_pct": ("energy",),
     "max_power_w": ("time",),
     "deadline_s": ("energy",),
-    "battery_wh": ("battery_wh",),
+    "battery_wh": (BATTERY,),
 }
 """Limit -> the objectives it goes with."""
 
@@ -68,9 +69,10 @@ class Objective:
             least = 0.0 if limit == "max_slowdown_pct" else math.ulp(0.0)
             if not (math.isfinite(value) and value >= least):
                 raise InputError(f"{limit} is {value:g}.", "A number above 0 was expected.")
-        if self.name == "battery_wh" and self.battery_wh is None:
+        if self.name == BATTERY and self.battery_wh is None:
             raise InputError(
-                "The objective 'battery_wh' needs the battery.", "Watt-hours above 0 were expected."
+                "The objective 'battery' needs the battery.",
+                "battery_wh, in watt-hours above 0, was expected.",
             )
 
     @property
@@ -89,9 +91,8 @@ class Objective:
     @property
     def text(self) -> str:
         """As it is typed: :func:`parse_objective` reads it back."""
-        name = BATTERY if self.name == "battery_wh" else self.name
         given = [f"{limit}={value:g}" for limit in LIMITS if (value := getattr(self, limit)) is not None]
-        return f"{name}:{','.join(given)}" if given else name
+        return f"{self.name}:{','.join(given)}" if given else self.name
 
     @property
     def absolute(self) -> str | None:
@@ -100,7 +101,6 @@ class Objective:
 
 
 ENERGY = Objective()
-BATTERY = "battery"
 SYNTAX = "energy, edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600, time:max_power_w=20 or battery:battery_wh=50"
 
 
@@ -127,7 +127,7 @@ def parse_objective(text: str) -> Objective:
                 f"{limit} is '{value[:40]}'.", "A number was expected.", f"For example: {SYNTAX}."
             ) from None
     try:
-        objective = Objective("battery_wh" if name == BATTERY else name, **limits)
+        objective = Objective(name, **limits)
         _ = objective.limited  # refuses two limits at once
     except InputError as error:
         raise InputError(error.what, error.expected, f"For example: {SYNTAX}.") from None
@@ -190,7 +190,7 @@ def cost_of(objective: Objective, point: Point) -> float:
     Raises:
         ValueError: it needs a time and there is none.
     """
-    if objective.name in ("energy", "battery_wh"):
+    if objective.name in ("energy", BATTERY):
         return point.energy_j
     if point.time_s is None:
         raise ValueError(f"the objective '{objective.name}' needs a time")

@@ -466,7 +466,7 @@ class Probe:
         costs = self._costs(belief)
         mean = _weighted(belief.weights, costs)
         predicted = self._predict(belief)
-        by_energy = self.objective.name in ("energy", "battery_wh")
+        by_energy = self.objective.name in ("energy", "battery")
         energies = _weighted(belief.weights, belief.energy)
         if by_energy:
             for index in self._probed:

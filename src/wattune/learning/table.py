@@ -171,8 +171,8 @@ def repeat_noise_rel(rows: Iterable[WorkloadRows]) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
-def _refuse(what: str, expected: str = "") -> NoReturn:
-    raise InputError(f"The feature table cannot be used: {what}.", expected, _HINT)
+def _refuse(what: str, expected: str = "", hint: str = _HINT) -> NoReturn:
+    raise InputError(f"The feature table cannot be used: {what}.", expected, hint)
 
 
 def _number(row: Mapping[str, str], column: str, line: int, *, least: float | None = None) -> float | None:
@@ -315,7 +315,11 @@ def load_features(path: Path) -> FeatureTable:
         names = ", ".join(sorted(p or "blank" for p in parts))
         _refuse(f"its parts are {names}", "train and held_out, or blank for all workloads, were expected.")
     if not table.training:
-        _refuse("it has no training rows", "At least one workload of part train was expected.")
+        _refuse(
+            "it has no training rows, all its workloads are held out",
+            "At least one workload of part train, or blank parts, were expected.",
+            "Correct the column part of the sweep, or the workloads in conf/, and run `dvc repro features`.",
+        )
     if len({w.noise_free is None for w in table.workloads}) > 1:
         _refuse("some workloads have noise-free energy and some do not", "All or none were expected.")
     return table

@@ -279,6 +279,29 @@ def missing_features(sweep: Sweep, policy: str) -> list[str]:
     return said
 
 
+def unnamed_baselines(sweep: Sweep, objective: Objective) -> list[str]:
+    """Sentences on workloads without a MAXN row whose slowdown an objective limits: against what it is counted then."""
+    if objective.limited != "max_slowdown_pct":
+        return []
+    return [
+        f"{workload.id} ({workload.board}): no MAXN row, so max_slowdown_pct is counted against the fastest setting,"
+        f" {setting_label(baseline_of(workload.curve.points))} MHz."
+        for workload in sweep.workloads
+        if MAXN not in workload.curve.points
+    ]
+
+
+def mean_regret_text(results: Sequence[Replayed]) -> str:
+    """The mean regret in words; choices that keep no limit count, and the mean without them stands beside it."""
+    kept = [r.regret_pct for r in results if r.feasible]
+    text = f"mean regret {mean([r.regret_pct for r in results]):.2f} %"
+    broken = len(results) - len(kept)
+    if not broken:
+        return text
+    without = f"{mean(kept):.2f} %" if kept else "unknown: none keeps it"
+    return f"{text} ({broken} of {len(results)} break the limit and count; without them {without})"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `wattune replay`."""
     parser.add_argument("sweep", nargs="+", type=Path, metavar="SWEEP", help="sweep CSVs, or folders of them")
@@ -307,7 +330,11 @@ def run(args: argparse.Namespace) -> int:
         )
     policy = args.policy or ("ffg" if governor is None else governor.policy)
     results = replay(sweep, policy, governor=governor, objective=objective)
-    for sentence in [*sweep.warnings, *missing_features(sweep, policy)]:
+    for sentence in [
+        *sweep.warnings,
+        *missing_features(sweep, policy),
+        *unnamed_baselines(sweep, objective),
+    ]:
         log.warning("%s", sentence)
     if args.json:
         sys.stdout.write(json.dumps([result.document() for result in results], indent=2) + "\n")
@@ -355,7 +382,7 @@ def _means(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[str]:
         savings = [r.saving_pct for r in mine if r.saving_pct is not None]
         against = f", mean saving {mean(savings):.2f} % against {MAXN} on {len(savings)}" if savings else ""
         lines.append(
-            f"{board}: policy {policy}, {len(mine)} workloads, mean regret {mean([r.regret_pct for r in mine]):.2f} %{against}"
+            f"{board}: policy {policy}, {len(mine)} workloads, {mean_regret_text(mine)}{against}"
         )
     return lines
 

@@ -115,7 +115,7 @@ def by_governor(
         InputError: the objective cannot be answered from a leaf.
     """
     notes = check_fits(governor, findings, simulated_ok=simulated_ok)
-    if objective.absolute is not None or objective.name == "battery_wh":
+    if objective.absolute is not None or objective.name == "battery":
         raise InputError(
             f"'{objective.text}' cannot be answered from a governor, which knows relative energies and times only.",
             "energy, edp, ed2p or time, or energy:max_slowdown_pct=P was expected.",

@@ -274,7 +274,7 @@ def _decide(
             simulated_ok=args.simulated_ok,
         )  # fmt: skip
     if args.probe:
-        if objective.name == "battery_wh" or objective.limited == "deadline_s":
+        if objective.name == "battery" or objective.limited == "deadline_s":
             raise InputError(
                 f"The objective '{args.objective}' speaks of a whole run, and a probe knows single steps.",
                 "energy, edp, ed2p, time, or a limit on slowdown or power was expected.",
