@@ -94,6 +94,11 @@ def test_a_governor_that_may_decline() -> None:
     assert governor.decide({"family": "gpt-neox", "layers": 1.9}).reason.endswith(": layers")
     kept = governor.decide({"family": "gpt-neox", "layers": 99.0})
     assert (kept.setting, kept.abstained) == (MAXN, False)
+    for tolerated, abstained in ((0.09, True), (0.1, False)):
+        document = dict(governor.document) | {"abstain": {"beyond": 2.0, "tolerated_loss_pct": tolerated}}
+        document["digest"] = document_digest(document)
+        lenient = parse_governor(canonical_json(document))
+        assert lenient.decide({"family": "bert", "layers": 12.0}).abstained is abstained
 
 
 def refuse(change, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -135,6 +140,8 @@ def refuse(change, says: str) -> None:  # type: ignore[no-untyped-def]
         (lambda d: d.update(abstain={"beyond": 0.9}), "less than 1"),
         (lambda d: d.update(abstain=None), "abstention"),
         (lambda d: d.update(abstain={}), "abstention"),
+        (lambda d: d.update(abstain={"beyond": 2, "tolerated_loss_pct": -1}), "less than 0"),
+        (lambda d: d.update(abstain={"beyond": 2, "tolerated_loss_pct": "much"}), "tolerated_loss_pct"),
         (lambda d: d["nodes"][1].update(saving_interval_pct=[1.0]), "saving_interval_pct"),
         (lambda d: d["nodes"][1].update(saving_interval_pct=["a", 1.0]), "saving"),
         (lambda d: d["nodes"][1].update(regret_bound_pct="much"), "regret_bound_pct"),
