@@ -13,6 +13,7 @@ pytest.importorskip("hydra")
 from wattune.benches import diverse as bench
 from wattune.benches.diverse import POLICIES, Campaign, Case
 from wattune.boards.virtual.board import VirtualBoard
+from wattune.cli import main
 from wattune.config import compose, to_config
 from wattune.core.features import COST_FEATURES
 from wattune.stages.features import columns_of
@@ -54,6 +55,26 @@ def test_usual_workloads_keep_their_parameters() -> None:
     document = compose(ROOT / "conf", "smoke")
     keys = {"model", "task", "part", "batch_size", "precision", "max_length"}
     assert all(set(workload) == keys for workload in document["workloads"].values())
+
+
+def test_another_seed_draws_other_shapes_of_the_same_models() -> None:
+    first, other = diverse(), diverse(seed=1)
+    assert {job.model for job in first} == {job.model for job in other}
+    assert len(other) == len(first) > 2 * len(set(first) & set(other))
+    assert diverse(seed=1) == other
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["studies", "--seed", "1"], "goes with diverse"),
+        (["diverse", "--seed", "-1"], "at least 0"),
+        (["diverse", "--seed", "1", "--write"], "One of them"),
+    ],
+)
+def test_a_seed_that_draws_nothing(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *argv]) == 2
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -187,9 +208,19 @@ def test_the_words_of_the_page_hold(document: dict) -> None:
         > low["ffg"]["n"] / 2
         > 10 * low["mlg-regret"]["losses_beyond_half_pct"]
     )
-    careful = document["caution"][-1]
-    assert careful["losses_beyond_half_pct"] == 0
-    assert careful["mean_regret_pct"] > 0.5 * document["policies"]["ffg"]["mean_regret_pct"]
+    loses = {(c["level"], c["beyond"]): c["losses_beyond_half_pct"] for c in document["caution"]}
+    assert loses[0.9, 3.0] > 0 == loses[0.98, 3.0]
+    assert all(bar["holds"] for bar in document["bars"])
+    other = document["other_draw"]
+    assert [bar["holds"] for bar in other["bars"]] == [False, True, True], (
+        "the promise carries over, mean regret does not"
+    )
+    assert other["seed"] == bench.OTHER_DRAW
+    for draw in (document, other):
+        assert draw["policies"]["mlg-regret"]["losses_beyond_half_pct"] == 0
+        tree, ffg = (draw["policies"][p] for p in ("mlg-regret-tree", "ffg"))
+        assert tree["mean_regret_pct"] < 0.5 * ffg["mean_regret_pct"]
+        assert tree["losses_beyond_half_pct"] > 0
     lost = {e["features"]: e["mean_regret_pct"] for e in document["ablation"]}
     assert max(lost, key=lost.__getitem__) == "shape instead of counts"
     assert (
