@@ -381,9 +381,7 @@ def _means(results: Sequence[Replayed], sweep: Sweep, policy: str) -> list[str]:
         mine = [r for r in results if r.board == board]
         savings = [r.saving_pct for r in mine if r.saving_pct is not None]
         against = f", mean saving {mean(savings):.2f} % against {MAXN} on {len(savings)}" if savings else ""
-        lines.append(
-            f"{board}: policy {policy}, {len(mine)} workloads, {mean_regret_text(mine)}{against}"
-        )
+        lines.append(f"{board}: policy {policy}, {len(mine)} workloads, {mean_regret_text(mine)}{against}")
     return lines
 
 
