@@ -1,9 +1,12 @@
 """A real Trainer on a tiny random BERT, with or without the callback: ``tiny_trainer.py OUT [KEY=VALUE ...]``.
 
 Prints ``training`` when it begins, writes losses, log and receipt to OUT as JSON. Keys: those of the callback,
-``plain=1`` for none, ``max_steps``, ``pause`` (seconds per step).
+``plain=1`` for none, ``max_steps``, ``pause`` (seconds per step). With ``breaks="data:ValueError"`` (or ``model:``, ``end:``) the
+first training ends by that exception before its twelfth step; it is caught, ``caught`` printed, and
+a line on stdin begins the second one.
 """
 
+import builtins
 import json
 import sys
 import time
@@ -31,12 +34,21 @@ def main() -> None:
         how[key] = json.loads(value)
     plain, steps, pause = how.pop("plain", 0), how.pop("max_steps", 40), how.pop("pause", 0.0)
     out = Path(sys.argv[1])
+    where, _, kind = how.pop("breaks", "").partition(":")
+    left = {where: 6}
+
+    def pass_by(place: str) -> None:
+        left[place] = left.get(place, 0) - 1
+        if place == where and left[place] == 0:
+            raise {"OutOfMemoryError": torch.OutOfMemoryError}.get(kind) or getattr(builtins, kind)("broken")
 
     class Pairs(Dataset):
         def __len__(self) -> int:
             return 8 * steps // 2  # two epochs
 
         def __getitem__(self, at: int) -> dict[str, Any]:
+            if at % 8 == 0:
+                pass_by("data")
             rng = torch.Generator().manual_seed(at)
             length = 8 + at % 9
             ids = torch.randint(1, 100, (16,), generator=rng)
@@ -51,6 +63,9 @@ def main() -> None:
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             time.sleep(pause)
 
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            pass_by("end")
+
     reported: list[dict[str, float]] = []
 
     class Reporter(TrainerCallback):
@@ -59,6 +74,7 @@ def main() -> None:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             reported.append(dict(logs))
 
+    broken: dict[str, Any] | None = None
     torch.manual_seed(7)
     model = BertForSequenceClassification(
         BertConfig(
@@ -70,6 +86,7 @@ def main() -> None:
             max_position_embeddings=32,
         )
     )
+    model.register_forward_pre_hook(lambda *_: pass_by("model"))
     ours = [] if plain else [WattuneCallback(**how)]
     arguments = TrainingArguments(
         output_dir=str(out.with_suffix(".d")), max_steps=steps, per_device_train_batch_size=8, logging_steps=1, report_to=[],
@@ -78,7 +95,17 @@ def main() -> None:
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Pairs(), callbacks=[Reporter(), *ours, Pace()]
     )
-    trainer.train()
+    try:
+        trainer.train()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if not where:
+            raise
+        sys.stdout.write(f"caught {type(error).__name__}\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        ours[0].close()
+        broken = ours[0].receipt
+        trainer.train()
     digest = sum(float(p.detach().double().sum()) for p in model.parameters())
     document = {
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
@@ -86,6 +113,7 @@ def main() -> None:
         "log": trainer.state.log_history,
         "reported": reported,
         "receipt": ours[0].receipt if ours else None,
+        "broken": broken,
     }
     out.write_text(json.dumps(document))
 

@@ -75,6 +75,7 @@ def start(board: Served | None, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *words],
         env=environment(board),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -176,6 +177,55 @@ def test_a_trainer_killed_in_the_middle_is_restored(
     one.communicate(timeout=60)
     assert one.returncode not in (0, None)
     assert board.restored()
+
+
+@trainer
+@pytest.mark.parametrize(
+    ("breaks", "how"),
+    [
+        ("data:ValueError", {"mhz": 510}),
+        ("model:OutOfMemoryError", {"mhz": 510}),
+        ("model:KeyboardInterrupt", {"mhz": 510}),
+        ("end:SystemExit", {"mhz": 510}),
+        ("end:KeyboardInterrupt", {"probe": True}),
+    ],
+)
+def test_a_training_that_ends_by_an_exception_has_its_clock_back_at_once(
+    board: Served, tmp_path: Path, breaks: str, how: dict[str, Any]
+) -> None:
+    """Whoever catches it: the program goes on, its clock is back, its receipt is there, and it may train again."""
+    words = [
+        f"{key}={json.dumps(value)}" for key, value in {**how, "breaks": breaks, "max_steps": 12}.items()
+    ]
+    one = start(board, str(TESTS / "tiny_trainer.py"), str(tmp_path / "r.json"), *words, "pause=0.2")
+    assert one.stdout is not None
+    assert one.stdout.readline() == "training\n"
+    assert "probe" in how or board.pinned(510)
+    assert f"caught {breaks.partition(':')[2]}\n" in iter(one.stdout.readline, "")
+    assert board.restored(2.0)
+    assert one.poll() is None
+    _, said = one.communicate("on\n", timeout=120)
+    assert one.returncode == 0, said
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (
+        document["broken"]["steps"]
+        in {"model": [5], "end": [6], "data": range(1, 12)}[breaks.partition(":")[0]]
+    )
+    assert document["broken"]["energy_j"]["gpu_cpu"] > 0
+    assert document["receipt"]["steps"] == 12
+    assert (document["broken"]["restored"], document["receipt"]["restored"]) == (True, True)
+    assert board.restored(0.5)
+
+
+@trainer
+def test_a_training_that_ends_the_program_has_its_clock_back_first(board: Served, tmp_path: Path) -> None:
+    words = ["mhz=510", "max_steps=12", "pause=0.1", 'breaks="data:GeneratorExit"']
+    one = start(board, str(TESTS / "tiny_trainer.py"), str(tmp_path / "r.json"), *words)
+    _, said = one.communicate(timeout=120)
+    assert one.returncode == 1
+    assert "GeneratorExit" in said
+    assert "chosen by   mhz: mhz=510" in said  # the receipt
+    assert board.restored(0)
 
 
 @trainer

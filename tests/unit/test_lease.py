@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -676,6 +677,27 @@ def test_another_thread_may_hold_it_and_check_it(board: Board) -> None:
     thread.join()
     assert seen == [True] * 50
     assert board.bounds == (TABLE[0], TOP)
+
+
+def test_handlers_that_another_thread_had_to_leave_do_not_pile_up(board: Board) -> None:
+    """It may not take them away; the next lease stands on what was there before any of them, and signals still get there."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: came.append(number))
+    try:
+        for _ in range(3):
+            lease = board.lease(612).__enter__()
+            thread = threading.Thread(target=lease.__exit__, args=(None, None, None))
+            thread.start()
+            thread.join()
+        signal.raise_signal(signal.SIGHUP)
+        assert came == [signal.SIGHUP]
+        with board.lease(612) as last:
+            assert getattr(last._previous[signal.SIGHUP], "__self__", None) is None
+        signal.raise_signal(signal.SIGHUP)
+        assert len(came) == 2
+        assert getattr(signal.getsignal(signal.SIGHUP), "__self__", None) is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_forked_child_changes_nothing(board: Board) -> None:

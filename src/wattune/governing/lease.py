@@ -645,12 +645,13 @@ class Lease:
             self._note("Not in the main thread: signals are left to the watchdog.")
             return
         for number in SIGNALS:
-            previous = signal.getsignal(number)
+            previous = _handler_beyond(signal.getsignal(number), number)
             if previous is not None and previous != signal.SIG_IGN:  # nohup is respected
                 self._previous[number] = previous
                 signal.signal(number, self._handler)
 
     def _uninstall(self) -> None:
+        """Take the handlers away; outside of the main thread they stay, and pass on what comes."""
         for number, previous in self._previous.items():
             with contextlib.suppress(ValueError):  # not in the main thread: it then passes signals on
                 if signal.getsignal(number) is self._handler:
@@ -677,6 +678,13 @@ class Lease:
             self._watchdog.forget()
         self.ended = "it belongs to the parent process"
         self._uninstall()
+
+
+def _handler_beyond(handler: Any, number: int) -> Any:
+    """A signal's handler, behind those that ended leases of other threads had to leave."""
+    while isinstance(lease := getattr(handler, "__self__", None), Lease) and lease.ended:
+        handler = lease._previous.get(number, signal.SIG_DFL)
+    return handler
 
 
 _LIVE: weakref.WeakSet[Lease] = weakref.WeakSet()

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import BoardError
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from wattune.running.account import Totals
     from wattune.running.loop import Governed
 
+WATCH_S = 0.1
+"""How often it is looked whether training still runs: a Trainer tells its callbacks of its end, but not of an exception."""
+
+MISSES = 2
+"""A generator that is left while its callers are looked at hides them; not twice in a row."""
+
+TRAINING = ("train", "_inner_training_loop")
+
 
 class WattuneCallback:
     """Governs and measures a Trainer's training; takes the arguments of :func:`wattune.govern`, the model apart.
@@ -26,6 +36,9 @@ class WattuneCallback:
     What it adds to the Trainer's log, hence to MLflow, TensorBoard or W&B: ``energy_j`` (since the beginning), ``energy_j_per_step``,
     ``power_w`` and ``gpu_mhz`` (since the last entry), ``energy_module_j_per_step``, and at the first entry after an epoch's end
     ``energy_epoch_j``. What is unknown is left out. Energies are of ``gpu_cpu``, the module's where the board has no such set.
+
+    Where training ends by an exception, whichever it is and wherever it is caught, the clock is put back :data:`WATCH_S` later,
+    by a thread that looks whether `train` is still being called; nothing of the Trainer is replaced.
 
     Attributes:
         run: what governs; None outside of training.
@@ -37,6 +50,8 @@ class WattuneCallback:
 
         govern(**how)  # bad arguments are refused now, not when training begins
         self._how = how
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
         self.run: Governed | None = None
         self.receipt: dict[str, Any] | None = None
         self._logged: tuple[Totals | None, int] = (None, 0)
@@ -50,21 +65,24 @@ class WattuneCallback:
         raise AttributeError(name)
 
     def close(self) -> None:
-        """Put the clock back, where training ended by an exception.
+        """Put the clock back, where it is still held; afterwards the receipt is there.
 
         Raises:
             BoardError: it could not be put back.
         """
-        run, self.run = self.run, None
-        if run is not None:
-            self.receipt = run.stop()
+        with self._lock:
+            run, self.run = self.run, None
+            self._ended.set()
+            if run is not None:
+                self.receipt = run.stop()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin; see :meth:`wattune.running.loop.Governed.start` for what it raises."""
         self.close()
         if not getattr(state, "is_local_process_zero", True):
             return
-        self._go_first()
+        handler = sys._getframe(1).f_locals.get("self")
+        self._go_first(handler)
         from wattune.running.loop import govern
 
         steps = getattr(state, "max_steps", 0) - getattr(state, "global_step", 0)
@@ -72,6 +90,7 @@ class WattuneCallback:
         self.run = govern(kwargs.get("model"), **how)
         self.run.start()
         self._logged, self._epoch, self._epoch_j = (None, 0), None, None
+        self._watch(handler)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count."""
@@ -105,12 +124,50 @@ class WattuneCallback:
         with contextlib.suppress(BoardError):  # the lease has said it, with what to type
             self.close()
 
-    def _go_first(self) -> None:
+    def _go_first(self, handler: Any) -> None:
         """Stand before the callbacks that report, so that what is added to a log reaches them."""
-        handler = sys._getframe(2).f_locals.get("self")
         callbacks = getattr(handler, "callbacks", None)
-        if handler is not None and isinstance(callbacks, list) and any(one is self for one in callbacks):
+        if isinstance(callbacks, list) and any(one is self for one in callbacks):
             handler.callbacks = [self, *(one for one in callbacks if one is not self)]
+
+    def _watch(self, handler: Any) -> None:
+        """Have the clock put back when the call that trains has ended, however it did."""
+        run, thread = self.run, threading.get_ident()
+        calls = [
+            frame
+            for frame in _callers(sys._getframe(1))
+            if frame.f_code.co_name in TRAINING
+            and getattr(frame.f_locals.get("self"), "callback_handler", None) is handler
+        ]
+        if run is None or run.session is None or not calls:
+            return
+        ended = self._ended = threading.Event()
+
+        def watch(call: FrameType) -> None:
+            misses = 0
+            while misses < MISSES:
+                if ended.wait(WATCH_S / MISSES):
+                    return
+                misses = 0 if _runs(call, thread) else misses + 1
+            with self._lock, contextlib.suppress(BoardError):  # the lease has said it, with what to type
+                if self.run is run:
+                    self.close()
+
+        # no daemon: a program that ends by the exception ends after the clock is back
+        threading.Thread(target=watch, args=(calls.pop(),), name="wattune training").start()
+
+
+def _runs(call: FrameType, thread: int) -> bool:
+    """Whether a thread is within a call; not where the program is about to end."""
+    inner = sys._current_frames().get(thread)
+    return threading.main_thread().is_alive() and any(one is call for one in _callers(inner))
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A call and those around it, from the inside out."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _nothing(*_: Any, **__: Any) -> None:
