@@ -301,14 +301,3 @@ def test_within_wattune_run_it_counts_and_leaves_the_clock_alone(board: Served, 
     assert (receipt["setting"], receipt["pins"]) == ("maxn", [])
     outer = json.loads((tmp_path / "r.json").read_text())
     assert (outer["setting"], outer["steps"]) == (612.0, receipt["steps"])
-
-
-def test_bad_arguments_are_refused_at_once() -> None:
-    import wattune
-    from wattune.core.errors import InputError
-
-    for how in ({"mhz": 612, "probe": True}, {"features": {"depth": 3}}, {"objective": "fame"}):
-        with pytest.raises(InputError):
-            wattune.govern(**how)
-    with pytest.raises(InputError):
-        wattune.WattuneCallback(objective="fame")

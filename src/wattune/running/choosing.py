@@ -91,6 +91,20 @@ class Choice:
         }  # fmt: skip
 
 
+def check_answerable(objective: Objective) -> None:
+    """Refuse what no leaf of a governor can answer.
+
+    Raises:
+        InputError: it speaks of joules, watts or seconds.
+    """
+    if objective.absolute is not None or objective.name == "battery":
+        raise InputError(
+            f"'{objective.text}' cannot be answered from a governor, which knows relative energies and times only.",
+            "energy, edp, ed2p or time, or energy:max_slowdown_pct=P was expected.",
+            "Use --probe for a limit in watts or seconds.",
+        )
+
+
 def by_governor(
     governor: Governor,
     findings: Findings,
@@ -115,12 +129,7 @@ def by_governor(
         InputError: the objective cannot be answered from a leaf.
     """
     notes = check_fits(governor, findings, simulated_ok=simulated_ok)
-    if objective.absolute is not None or objective.name == "battery":
-        raise InputError(
-            f"'{objective.text}' cannot be answered from a governor, which knows relative energies and times only.",
-            "energy, edp, ed2p or time, or energy:max_slowdown_pct=P was expected.",
-            "Use --probe for a limit in watts or seconds.",
-        )
+    check_answerable(objective)
     decision = governor.decide_for(given, objective)
     setting, saving, slowdown = decision.setting, decision.expected_saving_pct, decision.expected_slowdown_pct
     if decision.limit_reason:

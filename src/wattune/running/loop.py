@@ -28,21 +28,14 @@ from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import VARIABLE as ROOT_VARIABLE
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError
-from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.features import FeatureValue
 from wattune.core.governor import Governor
-from wattune.core.objectives import Objective, parse_objective
 from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running.account import Totals
-from wattune.running.choosing import (
-    Choice,
-    by_governor,
-    check_fits,
-    clock_of,
-    default_governor,
-    load_governor,
-)
+from wattune.running.arguments import check_alone, check_feature, check_on
+from wattune.running.choosing import Choice, by_governor, clock_of
 from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, for_people
@@ -66,6 +59,7 @@ class Governed:
     """See the module; made by :func:`govern`.
 
     Attributes:
+        governor: the one that is asked, checked; None where none is, and on a machine that is no Jetson.
         receipt: what it cost; None before the end, and where nothing was measured.
         session: what holds and measures; None where there is no board.
     """
@@ -76,7 +70,7 @@ class Governed:
         model: Any,
         features: Mapping[str, FeatureValue],
         objective: str,
-        governor: str | Path | None,
+        governor: str | Path | Governor | None,
         mhz: float | None,
         probe: bool,
         steps: int | None,
@@ -84,18 +78,23 @@ class Governed:
         simulated_ok: bool,
         probe_window_s: float,
     ) -> None:
-        if mhz is not None and (probe or governor is not None):
-            raise InputError("mhz was given beside governor or probe.", "One of them was expected.")
-        unknown = [name for name in features if name not in FEATURES]
-        if unknown:
-            raise InputError(f"'{unknown[0]}' is not a feature.", f"Known: {', '.join(FEATURES)}.")
-        self._model, self._given = model, {k: v for k, v in features.items() if v is not None}
-        self._objective: Objective = parse_objective(objective)
+        self._objective = check_alone(
+            objective=objective,
+            governor=governor,
+            mhz=mhz,
+            probe=probe,
+            steps=steps,
+            probe_window_s=probe_window_s,
+        )
+        for name, value in features.items():
+            check_feature(name, value)
+        self._model = model
+        self._given = {k: v if isinstance(v, str) else float(v) for k, v in features.items() if v is not None}
         self._objective_text = objective
         self._where, self._mhz, self._probe = governor, mhz, probe
         self._run_steps, self._window_s = steps, probe_window_s
         self._best_effort, self._simulated_ok = best_effort, simulated_ok
-        self._governor: Governor | None = None
+        self.governor: Governor | None = None
         self._choice = Choice(MAXN, "none")
         self._task: ProbeTask | None = None
         self._batches = Batches()
@@ -106,6 +105,19 @@ class Governed:
         self._steps = Steps()
         self.session: Session | None = None
         self.receipt: dict[str, Any] | None = None
+        findings = _board()
+        if findings.kind == "jetson" and not _within_run():
+            with contextlib.suppress(BoardError) if best_effort else contextlib.nullcontext():
+                self._check_on(findings)
+
+    def _check_on(self, findings: Findings) -> None:
+        self.governor = check_on(
+            findings,
+            governor=self.governor or self._where,
+            mhz=self._mhz,
+            probe=self._probe,
+            simulated_ok=self._simulated_ok,
+        )
 
     # --- life
 
@@ -121,20 +133,18 @@ class Governed:
         """Begin.
 
         Raises:
-            InputError: a clock that is none, no governor.
             BoardError: the clock cannot be held (with `best_effort` it is left alone).
             IntegrityError: a governor that is damaged, for another board, or simulated on a real one.
         """
         given = os.environ.get(STEPS_VARIABLE)
         self._steps_file = Path(given) if given else None
-        findings = discover(Sysfs(Path(os.environ.get(ROOT_VARIABLE) or "/").absolute(), timeout_s=TIMEOUT_S))
+        findings = _board()
         if findings.kind != "jetson":
             if not _said.is_set():
                 _said.set()
                 log.warning("wattune: this machine is no Jetson: nothing is governed or measured here.")
             return self
-        outer = os.environ.get(RUN_VARIABLE, "")
-        if outer.isdigit() and Path(f"/proc/{outer}").exists():
+        if _within_run():
             self._open(findings, "held by `wattune run`")
             return self
         try:
@@ -155,6 +165,7 @@ class Governed:
         self._look_at_batches()
 
     def _govern(self, findings: Findings) -> None:
+        self._check_on(findings)
         notes = settle_leases(findings.sysfs)
         session = self.session = Session(findings, steps=self._steps)
         if self._mhz is not None:
@@ -162,10 +173,9 @@ class Governed:
             session.setting = self._mhz
         elif self._probe:
             self._task = ProbeTask(self._objective, None, self._run_steps, self._window_s, START_S)
-            if self._where is not None:
-                governor = load_governor(str(self._where))
+            if self.governor is not None:
                 self._choice = by_governor(
-                    governor, findings, self._known(), {}, simulated_ok=self._simulated_ok
+                    self.governor, findings, self._known(), {}, simulated_ok=self._simulated_ok
                 )
                 self._task.prior, self._task.otherwise = self._choice.prior, clock_of(self._choice.setting)
             self._choice = Choice(
@@ -175,16 +185,8 @@ class Governed:
             session.task = self._task
             self._check_may_pin(session)
         else:
-            where = str(self._where) if self._where is not None else default_governor()
-            if where is None:
-                raise InputError(
-                    "Nothing says which clock to take.",
-                    "governor=, mhz=, probe=True, or a governor.json in the working directory was expected.",
-                    "Fetch one with `wattune pull`.",
-                )
-            self._governor = load_governor(where)
-            check_fits(self._governor, findings, simulated_ok=self._simulated_ok)
-            missing = {f.name for f in self._governor.features} - set(self._known())
+            assert self.governor is not None  # checked with the board
+            missing = {f.name for f in self.governor.features} - set(self._known())
             if missing & {"gpu_util_ref_pct", "seq_len", "batch_size"}:
                 session.setting = self._reference(findings) if "gpu_util_ref_pct" in missing else MAXN
                 session.task = self._learn_or_say
@@ -271,8 +273,8 @@ class Governed:
 
     def _reference(self, findings: Findings) -> Setting:
         """The clock at which the governor's utilisation was read, as far as this board has it."""
-        assert self._governor is not None
-        training = self._governor.document.get("training")
+        assert self.governor is not None
+        training = self.governor.document.get("training")
         wanted = training.get("reference_mhz") if isinstance(training, Mapping) else None
         usable = findings.gpu.usable_hz if findings.gpu is not None else ()
         if not usable:
@@ -315,9 +317,9 @@ class Governed:
             raise
 
     def _decide(self, findings: Findings) -> None:
-        assert self._governor is not None
+        assert self.governor is not None
         self._choice = by_governor(
-            self._governor,
+            self.governor,
             findings,
             self._known(),
             {},
@@ -337,7 +339,7 @@ class Governed:
             return True
         if self._task is not None:
             return session is not None and self._task.working
-        return self._governor is not None and not self._batches.enough
+        return self.governor is not None and not self._batches.enough
 
     def _look(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Before a forward pass: changes nothing, returns nothing."""
@@ -358,6 +360,16 @@ class Governed:
                 hook.remove()
 
 
+def _board() -> Findings:
+    return discover(Sysfs(Path(os.environ.get(ROOT_VARIABLE) or "/").absolute(), timeout_s=TIMEOUT_S))
+
+
+def _within_run() -> bool:
+    """Whether a `wattune run` holds the clock around us."""
+    outer = os.environ.get(RUN_VARIABLE, "")
+    return outer.isdigit() and Path(f"/proc/{outer}").exists()
+
+
 def govern(
     model: Any = None,
     *,
@@ -366,7 +378,7 @@ def govern(
     gpu_util_pct: float | None = None,
     features: Mapping[str, FeatureValue] | None = None,
     objective: str = "energy",
-    governor: str | Path | None = None,
+    governor: str | Path | Governor | None = None,
     mhz: float | None = None,
     probe: bool = False,
     steps: int | None = None,
@@ -383,7 +395,7 @@ def govern(
         gpu_util_pct: load of the GPU at the governor's reference clock; measured in the first steps where not given.
         features: other feature values, by name.
         objective: ``energy``, ``edp``, ``energy:max_slowdown_pct=10`` ...
-        governor: a file or an address; ``governor.json`` here, else ``models/governor.json``.
+        governor: a file, an address, or one that was loaded; ``governor.json`` here, else ``models/governor.json``.
         mhz: hold this clock instead.
         probe: measure at most three clocks in the first steps instead, starting from the governor's where one is given.
         steps: of the whole run; the probe takes 1 % of them at most.
@@ -391,13 +403,18 @@ def govern(
         simulated_ok: take a simulated governor on a real board.
         probe_window_s: seconds per clock.
 
+    What is wrong with them is said here and not when training begins, as far as it is known without the model: on any machine what is
+    wrong by itself, on a Jetson also a clock that the board does not have and a governor that is missing, damaged or foreign.
+
     Raises:
-        InputError: arguments that exclude each other, an unknown objective or feature.
+        InputError: arguments that exclude each other, a value that is none, no clock of this board, no governor.
+        BoardError: the registry cannot be reached (with `best_effort` the clocks are left alone then).
+        IntegrityError: a governor that is damaged, for another board, or simulated on a real one.
     """
-    every: dict[str, FeatureValue] = dict(features or {})
-    for name, value in (("seq_len", seq_len), ("batch_size", batch_size), ("gpu_util_ref_pct", gpu_util_pct)):
-        if value is not None:
-            every[name] = float(value)
+    if features is not None and not isinstance(features, Mapping):
+        raise InputError(f"features is {features!r}.", "Values by name were expected, {'layers': 12}.")
+    named = {"seq_len": seq_len, "batch_size": batch_size, "gpu_util_ref_pct": gpu_util_pct}
+    every = {**(features or {}), **{name: value for name, value in named.items() if value is not None}}
     return Governed(
         model=model,
         features=every,

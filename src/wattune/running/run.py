@@ -24,6 +24,7 @@ from wattune.io import write_json
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running import process
+from wattune.running.arguments import PROBE_WINDOW_S, check_probed
 from wattune.running.choosing import Choice, by_governor, clock_of, default_governor, load_governor
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
 from wattune.running.receipt import build_receipt, for_people, read_baseline
@@ -129,9 +130,11 @@ def run(
         return error.exit_code
     if args.probe and args.mhz is not None:
         raise InputError("Both --probe and --mhz were given.", "One of the two was expected.")
-    if not 0.2 <= args.probe_window <= 600:
+    shortest, longest = PROBE_WINDOW_S
+    if not shortest <= args.probe_window <= longest:
         raise InputError(
-            f"--probe-window is {args.probe_window:g}.", "Seconds from 0.2 to 600 were expected."
+            f"--probe-window is {args.probe_window:g}.",
+            f"Seconds from {shortest:g} to {longest:g} were expected.",
         )
     if args.steps is not None and args.steps < 1:
         raise InputError(f"--steps is {args.steps}.", "A number of steps from 1 on was expected.")
@@ -274,11 +277,7 @@ def _decide(
             simulated_ok=args.simulated_ok,
         )  # fmt: skip
     if args.probe:
-        if objective.name == "battery" or objective.limited == "deadline_s":
-            raise InputError(
-                f"The objective '{args.objective}' speaks of a whole run, and a probe knows single steps.",
-                "energy, edp, ed2p, time, or a limit on slowdown or power was expected.",
-            )
+        check_probed(objective)
         task = ProbeTask(
             objective, None if choice is None else choice.prior, args.steps, args.probe_window, START_S,
             None if choice is None else clock_of(choice.setting),

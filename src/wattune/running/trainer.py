@@ -46,10 +46,12 @@ class WattuneCallback:
     """
 
     def __init__(self, **how: Any) -> None:
+        from wattune.running.arguments import check_names
         from wattune.running.loop import govern
 
-        govern(**how)  # bad arguments are refused now, not when training begins
-        self._how = how
+        check_names(govern, how, "WattuneCallback", without="model")
+        asked = govern(**how)  # what is wrong with them is refused now, not when training begins
+        self._how = how if asked.governor is None else {**how, "governor": asked.governor}
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self.run: Governed | None = None

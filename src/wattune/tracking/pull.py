@@ -126,6 +126,15 @@ def _parse(uri: str) -> _Wanted:
     return _Wanted(name, alias or (None if version else "champion"), version)
 
 
+def check_address(uri: str) -> None:
+    """Refuse the address of a registered model that is none, before anybody is asked for it.
+
+    Raises:
+        InputError: it is none.
+    """
+    _parse(uri)
+
+
 def _from_store(uri: str | None) -> tuple[bytes, str]:
     store = uri if uri is not None and uri.startswith("http") else tracking_uri()
     wanted = _parse(uri) if uri is not None and uri.startswith("models:") else None

@@ -1,0 +1,163 @@
+"""What a training script asks for, checked before anything is trained: what no machine could do first, then what this board cannot."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from wattune.boards.jetson.findings import Findings
+from wattune.core.errors import InputError
+from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.governor import Governor
+from wattune.core.objectives import Objective, parse_objective
+from wattune.governing.lease import match_clock
+from wattune.running.choosing import check_answerable, check_fits, default_governor, load_governor
+
+PROBE_WINDOW_S = (0.2, 600.0)
+"""Shortest and longest window of a probe, seconds."""
+
+
+def check_names(function: Callable[..., Any], given: Mapping[str, Any], who: str, *, without: str) -> None:
+    """Refuse arguments that a function does not take.
+
+    Args:
+        function: takes keywords.
+        given: what somebody gives it.
+        who: what it is called.
+        without: an argument that is not theirs to give.
+
+    Raises:
+        InputError: the first one that is not known.
+    """
+    known = [name for name in inspect.signature(function).parameters if name != without]
+    for name in given:
+        if name not in known:
+            raise InputError(f"{who} has no argument '{name}'.", f"It knows {', '.join(known)}.")
+
+
+def check_feature(name: str, value: FeatureValue) -> None:
+    """Refuse a value that a feature cannot have; None is one that nobody knows.
+
+    Raises:
+        InputError: an unknown feature, a number where a name belongs or the other way round, or a number below 0.
+    """
+    spec = FEATURES.get(name)
+    if spec is None:
+        raise InputError(f"'{name}' is not a feature.", f"Known: {', '.join(FEATURES)}.")
+    if value is None:
+        return
+    if spec.kind == "category":
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{name} is {value!r}.", f"A name was expected: {spec.meaning}.")
+    elif not _is_number(value) or value < 0 or (spec.unit == "%" and value > 100):
+        highest = " to 100" if spec.unit == "%" else " on"
+        raise InputError(f"{name} is {value!r}.", f"A number from 0{highest} was expected: {spec.meaning}.")
+
+
+def check_alone(
+    *, objective: object, governor: object, mhz: object, probe: bool, steps: object, probe_window_s: object
+) -> Objective:
+    """What is wrong whatever the machine is; see :func:`wattune.govern` for the arguments.
+
+    Returns:
+        The objective.
+
+    Raises:
+        InputError: arguments that exclude each other, or a value that is none.
+    """
+    if mhz is not None and (probe or governor is not None):
+        raise InputError(
+            f"mhz was given beside {'probe' if probe else 'governor'}.",
+            "One of them was expected.",
+            "Leave mhz out to have a clock chosen.",
+        )
+    if mhz is not None and (not _is_number(mhz) or mhz <= 0):
+        raise InputError(f"mhz is {mhz!r}.", "A number of MHz was expected.", "For example mhz=612.")
+    if steps is not None and (not isinstance(steps, Integral) or isinstance(steps, bool) or int(steps) < 1):
+        raise InputError(f"steps is {steps!r}.", "A number of steps from 1 on was expected.")
+    shortest, longest = PROBE_WINDOW_S
+    if not _is_number(probe_window_s) or not shortest <= probe_window_s <= longest:
+        raise InputError(
+            f"probe_window_s is {probe_window_s!r}.",
+            f"Seconds from {shortest:g} to {longest:g} were expected.",
+        )
+    if governor is not None:
+        if not isinstance(governor, (str, Path, Governor)) or not str(governor):
+            raise InputError(f"governor is {governor!r}.", "A file or an address was expected.")
+        if str(governor).startswith("models:"):
+            from wattune.tracking.pull import check_address
+
+            check_address(str(governor))
+    if not isinstance(objective, str):
+        raise InputError(f"objective is {objective!r}.", "Text was expected.", "For example 'energy'.")
+    parsed = parse_objective(objective)
+    if probe:
+        check_probed(parsed)
+    elif mhz is None:
+        check_answerable(parsed)
+    return parsed
+
+
+def check_probed(objective: Objective) -> None:
+    """Refuse what single steps cannot answer.
+
+    Raises:
+        InputError: it speaks of a whole run.
+    """
+    if objective.name == "battery" or objective.limited == "deadline_s":
+        raise InputError(
+            f"The objective '{objective.text}' speaks of a whole run, and a probe knows single steps.",
+            "energy, edp, ed2p, time, or a limit on slowdown or power was expected.",
+        )
+
+
+def check_on(
+    findings: Findings,
+    *,
+    governor: str | Path | Governor | None,
+    mhz: float | None,
+    probe: bool,
+    simulated_ok: bool,
+) -> Governor | None:
+    """What is wrong on this board, as far as it is known before there is a model.
+
+    Args:
+        findings: a Jetson.
+        governor: as given; `mhz`, `probe` and `simulated_ok` likewise.
+        mhz: see `governor`.
+        probe: see `governor`.
+        simulated_ok: see `governor`.
+
+    Returns:
+        The governor that is to be asked, checked; None where none is.
+
+    Raises:
+        InputError: no clock of this board, no governor.
+        BoardError: the registry cannot be reached.
+        IntegrityError: a governor that is damaged, for another board, or simulated on a real one.
+    """
+    if mhz is not None:
+        if findings.gpu is not None:
+            match_clock(mhz, findings.gpu.table_hz, 0)
+        return None
+    where = governor if governor is not None or probe else default_governor()
+    if where is None and probe:
+        return None
+    if where is None:
+        raise InputError(
+            "Nothing says which clock to take.",
+            "governor=, mhz=, probe=True, or a governor.json in the working directory was expected.",
+            "Fetch one with `wattune pull`.",
+        )
+    loaded = where if isinstance(where, Governor) else load_governor(str(where))
+    check_fits(loaded, findings, simulated_ok=simulated_ok)
+    return loaded
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite number, of whatever library."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
