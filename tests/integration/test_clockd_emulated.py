@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kills
+import others
 from kills import Mounted
 from wattune.boards.virtual.emulator import fuse
 from wattune.boards.virtual.emulator.tree import File
@@ -163,22 +164,18 @@ class Raw:
 
 
 def whole_root(board: Mounted) -> Mounted:
-    """The files outside ``sys`` by which discovery knows a board; folders that other users may pass."""
+    """The files outside ``sys`` by which discovery knows a board."""
     for path, entry in board.tree.walk():
         if path.startswith(("etc/", "proc/sys/kernel/osrelease")) and isinstance(entry, File):
             where = board.root / path
             where.parent.mkdir(parents=True, exist_ok=True)
             where.write_text(entry.read())
-    for folder in (board.root, *board.root.parents):
-        if folder.stat().st_mode & stat.S_ISVTX:  # the folder of everybody's temporary files
-            break
-        folder.chmod(folder.stat().st_mode | 0o055)
     return board
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Iterator[Mounted]:
-    with kills.mounted(tmp_path) as board:
+def board() -> Iterator[Mounted]:
+    with others.open_folder() as folder, kills.mounted(folder) as board:
         yield whole_root(board)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import others
 from wattune.boards.jetson.discovery import discover
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import fuse
@@ -61,17 +62,16 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tree() -> Iterator[Path]:
     """A mounted board that trains."""
-    root = tmp_path_factory.mktemp("mounted") / "board"
-    for folder in (root.parent, *root.parent.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    with running("emulate", str(root), "--mode", "fuse") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "mode: fuse\n"
-        assert process.stdout.readline().startswith("ready:")
-        yield root
-    shutil.rmtree(state.folders(Sysfs(root))[-1], ignore_errors=True)
+    with others.open_folder() as folder:
+        root = folder / "board"
+        with running("emulate", str(root), "--mode", "fuse") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "mode: fuse\n"
+            assert process.stdout.readline().startswith("ready:")
+            yield root
+        shutil.rmtree(state.folders(Sysfs(root))[-1], ignore_errors=True)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ HOLD = """
 lease = client.open_lease(sysfs, node, 612)
 with lease:
     print("held", type(lease).__name__, flush=True)
-    for _ in range(200):
+    while True:
         time.sleep(0.1)
         if not lease.check() and lease.lost:
             raise lease.taken()

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import kills
+import others
 from kills import Mounted
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import faults, fuse
@@ -511,12 +512,17 @@ def test_restore_after_somebody_else_asks_for_force(whole: tuple[Path, Any]) -> 
     assert hand(root, "restore").returncode == 0
 
 
-def test_who_may_not_write_is_told_so_and_nothing_is_left(board6: Mounted) -> None:
+@pytest.fixture
+def open_board() -> Iterator[Mounted]:
+    """One that other users may look at."""
+    with others.open_folder() as folder, kills.mounted(folder) as board:
+        yield board
+
+
+def test_who_may_not_write_is_told_so_and_nothing_is_left(open_board: Mounted) -> None:
     if os.geteuid():
         pytest.skip("about root")
-    for folder in (board6.root, *board6.root.parents[:2]):
-        folder.chmod(0o755)
-    process = board6.run(
+    process = open_board.run(
         """
 from wattune.core.errors import BoardError
 say("go")
@@ -531,8 +537,8 @@ except BoardError as error:
     _, said = process.communicate(timeout=20)
     assert process.returncode == 3
     assert "may not be written by you (user 65534, who is not root)" in said
-    assert list((board6.root / "run").iterdir()) == []
-    assert board6.restored(0)
+    assert list((open_board.root / "run").iterdir()) == []
+    assert open_board.restored(0)
 
 
 @pytest.mark.parametrize(
