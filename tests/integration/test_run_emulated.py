@@ -378,6 +378,77 @@ def test_a_probe_of_a_run_that_is_too_short_leaves_the_clock_alone(board: Served
     assert json.loads(Path("r.json").read_text())["setting"] == "maxn"
 
 
+# --- steps that nobody says
+
+
+IMPATIENT = [
+    *BASE[:-2],
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import wattune.running.run as r; r.FILE_FIRST_S, r.START_S = 3.0, 8.0;"
+    " from wattune.cli import main; sys.exit(main(sys.argv[1:]))",
+    SOURCE,
+]
+"""The command, which waits seconds and not a minute for steps to be seen."""
+
+
+def probe_script(board: Served, seconds: float, pause: float) -> tuple[dict[str, Any], list[float]]:
+    """A script that says no steps under `run --probe`; its receipt, and when its steps were finished."""
+    script = [
+        sys.executable,
+        str(TESTS / "gpu_script.py"),
+        str(board.root),
+        str(seconds),
+        "ends.json",
+        str(pause),
+    ]
+    words = [
+        *IMPATIENT,
+        "run",
+        "--root",
+        str(board.root),
+        "--probe",
+        "--probe-window",
+        "1",
+        "--json",
+        "r.json",
+        "--",
+    ]
+    done = subprocess.run(
+        [*words, *script], capture_output=True, text=True, check=False, timeout=seconds + 60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return json.loads(Path("r.json").read_text()), json.loads(Path("ends.json").read_text())
+
+
+def test_steps_are_found_in_the_load_of_a_script_that_says_none(tmp_path: Path) -> None:
+    """Its rhythm is its own; what is counted are its steps, and the clock found costs less energy in each."""
+    with served(tmp_path / "board") as board:
+        receipt, ends = probe_script(board, 75, 0.12)
+        assert board.restored(0.5)
+    assert any("they are looked for in the GPU's load" in note for note in receipt["notes"])
+    assert receipt["steps_from"] == "gpu load"
+    assert receipt["probe"]["gave_up"] is None, receipt["notes"]
+    true = sum(end > 3.0 for end in ends)  # the file is waited for first
+    assert abs(receipt["steps"] - true) <= 5 + 0.03 * true, (receipt["steps"], true)
+    assert len(receipt["probe"]["measured"]) >= 2
+    assert receipt["setting"] in (408.0, 510.0, 612.0, 714.0, 816.0, 918.0)
+    assert receipt["measured_saving_pct"] > 3
+
+
+def test_a_load_without_a_rhythm_is_said_and_the_clocks_are_left_alone(tmp_path: Path) -> None:
+    with served(tmp_path / "board") as board:
+        receipt, _ = probe_script(board, 25, 0)
+        assert board.restored(0.5)
+    assert receipt["setting"] == "maxn"
+    assert (receipt["steps"], receipt["steps_from"]) == (None, None)
+    assert receipt["probe"]["measured"] == []
+    assert "steps were seen within 8 s" in receipt["probe"]["gave_up"]
+    assert any(
+        note.startswith("The probe was given up, and the clocks are left alone.") for note in receipt["notes"]
+    )
+    assert receipt["energy_j_per_step"] == {"gpu_cpu": None, "module": None}
+
+
 # --- the base install
 
 

@@ -29,7 +29,7 @@ from wattune.running.describe import Batches, model_features, parse_features
 from wattune.running.probing import LEAST_STEPS, GaveUpError, LiveProbe, ProbeTask
 from wattune.running.receipt import build_receipt, read_baseline, text_of
 from wattune.running.session import Session
-from wattune.running.steps import FileSteps, LoadSteps, Steps
+from wattune.running.steps import Edge, FileSteps, LoadSteps, Steps
 
 BOARD = "jetson-agx-orin-64gb"
 
@@ -192,6 +192,21 @@ def test_rounds_that_do_not_follow_the_clock_are_refused() -> None:
 
     live = Strange("bert-base-mrpc", says_work=False)
     with pytest.raises(GaveUpError, match="no steps that could be counted"):
+        LiveProbe(live, live.table_mhz, live.meter.settle_s, rounds=True).run()
+
+
+def test_a_timer_in_the_load_is_not_taken_for_steps() -> None:
+    """Something interrupts a busy GPU twice a second, whatever its clock: by that count the lowest clock would be the cheapest."""
+
+    class Timed(VirtualLive):
+        def edges(self, t0_s: float, t1_s: float) -> list[Edge]:
+            first, last = math.ceil(t0_s * 2), math.floor(t1_s * 2)
+            return [Edge(n / 2, n, float(n)) for n in range(first, last + 1)]
+
+    live = Timed("bert-large-mrpc", says_work=False)
+    with pytest.raises(
+        GaveUpError, match=r"no steps that could be counted: .* busy for \d+ % of the time at both"
+    ):
         LiveProbe(live, live.table_mhz, live.meter.settle_s, rounds=True).run()
 
 

@@ -43,6 +43,9 @@ WARM_STEPS = 2
 """Steps before the first window: the first ones allocate and compile."""
 
 STALL_S = 60.0
+TIMED_RATIO, TIMED_GAIN, TIMED_UTIL_PCT = 1.3, 1.05, 90.0
+"""Rounds that come no faster at a clock so many times as high, while the GPU is busy all the time, are a timer's and no work."""
+
 RATE_SLACK = 1.15
 """A clock cannot speed rounds up by more than its own ratio, nor slow them down by being higher, within this factor."""
 
@@ -262,10 +265,13 @@ class LiveProbe:
             assert other.mhz is not None
             low, high = sorted((one, other), key=lambda m: m.mhz or 0.0)
             gain, ratio = low.time_s / high.time_s, (high.mhz or 1.0) / (low.mhz or 1.0)
-            if not 1 / RATE_SLACK <= gain <= ratio * RATE_SLACK:
+            busy = min(low.util_pct or 0.0, high.util_pct or 0.0)
+            timed = ratio >= TIMED_RATIO and gain < TIMED_GAIN and busy >= TIMED_UTIL_PCT
+            if timed or not 1 / RATE_SLACK <= gain <= ratio * RATE_SLACK:
                 raise GaveUpError(
                     f"The GPU's load has no steps that could be counted: {setting_label(high.mhz or 0.0)} MHz would be"
-                    f" {gain:.2f} times as fast as {setting_label(low.mhz or 0.0)} MHz."
+                    f" {gain:.2f} times as fast as {setting_label(low.mhz or 0.0)} MHz"
+                    + (f", though the GPU is busy for {busy:.0f} % of the time at both." if timed else ".")
                 )
 
 

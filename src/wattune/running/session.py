@@ -261,7 +261,7 @@ class Session:
             now = time.monotonic()
             if self._over.is_set():
                 raise Ended
-            pace_s = self.steps.poll_s if fine else (self._look_s if self.steps.source == "file" else None)
+            pace_s = self.steps.poll_s if fine else self.steps.rest_poll_s
             if pace_s is not None and now - self._polled_s >= pace_s * 0.9:
                 self._polled_s = now
                 self.steps.poll()

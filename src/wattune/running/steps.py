@@ -19,6 +19,7 @@ EDGES = 20_000
 POLL_S = 0.02
 """How often a file is looked at while something is measured."""
 
+REST_POLL_S = 1.0
 LOAD_POLL_S = 0.01
 LOW_PCT, HIGH_PCT = 0.35, 0.65
 """The load has gone down, or up, where it is within these shares of the distance between its usual low and high."""
@@ -43,10 +44,12 @@ class Steps:
     Attributes:
         source: ``loop``, ``file`` or ``gpu load``.
         poll_s: how often :meth:`poll` wants to be called while something is measured; None where it does not matter.
+        rest_poll_s: how often at other times.
     """
 
     source = "loop"
     poll_s: float | None = None
+    rest_poll_s: float | None = None
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -112,6 +115,7 @@ class FileSteps(Steps):
 
     source = "file"
     poll_s = POLL_S
+    rest_poll_s = REST_POLL_S
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -150,7 +154,7 @@ class LoadSteps(Steps):
     """
 
     source = "gpu load"
-    poll_s = LOAD_POLL_S
+    poll_s = rest_poll_s = LOAD_POLL_S  # what is not looked at is not counted
 
     def __init__(
         self, load_pct: Callable[[], float | None], clock: Callable[[], float] = time.monotonic
