@@ -327,6 +327,44 @@ def test_a_baseline_gives_the_measured_saving(board: Served) -> None:
     assert (refused.returncode, "clock was held" in refused.stderr) == (2, True)
 
 
+def test_a_step_costs_what_steps_cost_and_not_what_loading_did(board: Served) -> None:
+    """Five seconds before the first step, in which the board draws as much as later: in the whole, but in no step."""
+    follow = f"sleep 5; exec {sys.executable} {TESTS / 'follow.py'} {board.root} 40"
+    one = start(board, "--mhz", "816", "--json", "r.json", "--", "sh", "-c", follow)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "training\n"
+    before, seconds, steps = board.true_j(), time.monotonic(), board.machine.steps_done
+    assert one.wait(120) == 0
+    after, seconds, steps = (
+        board.true_j(),
+        time.monotonic() - seconds,
+        board.machine.steps_done - steps,
+    )
+    one.communicate()
+    receipt = json.loads(Path("r.json").read_text())
+    over = receipt["per_step_over"]
+    assert over["from_s"] >= 5
+    assert over["steps"] + 1 >= receipt["steps"] >= 39
+    assert receipt["time_s_per_step"] == pytest.approx(seconds / steps, rel=0.06)
+    for name, joules in receipt["energy_j_per_step"].items():
+        assert joules == pytest.approx((after[name] - before[name]) / steps, rel=0.06)
+        assert joules * receipt["steps"] < 0.9 * receipt["energy_j"][name]
+    assert receipt["per_step_unknown"] is None
+
+
+def test_without_steps_a_step_is_unknown_and_it_is_said_why(board: Served) -> None:
+    assert run(board, "--mhz", "612", "--json", "r.json", "--", "sleep", "1").returncode == 0
+    receipt = json.loads(Path("r.json").read_text())
+    assert receipt["energy_j_per_step"] == {"gpu_cpu": None, "module": None}
+    assert (receipt["time_s_per_step"], receipt["per_step_over"]) == (None, None)
+    assert receipt["per_step_unknown"] == "no steps were counted"
+    once = ["sh", "-c", "sleep 1; echo 7 > $WATTUNE_STEPS_FILE; sleep 1"]
+    assert run(board, "--mhz", "612", "--json", "r.json", "--", *once).returncode == 0
+    receipt = json.loads(Path("r.json").read_text())
+    assert (receipt["steps"], receipt["time_s_per_step"]) == (7, None)
+    assert receipt["per_step_unknown"] == "all 7 steps were seen finished at once"
+
+
 @pytest.mark.parametrize("mhz", ["maxn", "612"])
 def test_the_account_agrees_with_what_was_truly_spent(tmp_path: Path, mhz: str) -> None:
     """20 s, as the power monitors are configured by NVIDIA: within 1.5 % outside the printed bound, both rail sets."""

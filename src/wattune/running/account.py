@@ -139,13 +139,18 @@ class Account:
                 self._from_s = now_s
             return self._closed
 
-    def total(self) -> Totals:
-        """What was spent from the beginning until now."""
+    def total(self, until_s: float | None = None) -> Totals:
+        """What was spent from the beginning.
+
+        Args:
+            until_s: a moment of the present part; now where not given.
+        """
         with self._lock:
-            now_s = self.meter.mark("look", change=False)
-            if now_s <= self._from_s:
+            if until_s is None:
+                until_s = self.meter.mark("look", change=False)
+            if until_s <= self._from_s:
                 return self._closed
-            return self._closed.plus(self.meter.window(self._from_s, now_s))
+            return self._closed.plus(self.meter.window(self._from_s, until_s))
 
     def window(self, t0_s: float, t1_s: float) -> Window:
         """A window of the last minutes.

@@ -79,6 +79,7 @@ def build_receipt(
     power = totals.mean_power_w if totals is not None else dict.fromkeys(SETS)
     certificates = session.account.certificates if session.account is not None else []
     pins = session.pins()
+    each = _per_step(session, totals)
     document = {
         "schema_version": SCHEMA_VERSION,
         "provenance": provenance_of(found),
@@ -94,10 +95,7 @@ def build_receipt(
         "energy_j": {name: _round(energy[name]) for name in SETS},
         "bound_j": {name: _round(bound[name]) for name in SETS},
         "mean_power_w": {name: _round(power[name]) for name in SETS},
-        "energy_j_per_step": {
-            name: None if not steps or energy[name] is None else _round(energy[name] / steps, 6)  # type: ignore[operator]
-            for name in SETS
-        },
+        **each,
         "unknown": dict(totals.reasons)
         if totals is not None
         else dict.fromkeys(SETS, "nothing was measured"),
@@ -127,6 +125,29 @@ def build_receipt(
     return document
 
 
+def _per_step(session: Session, totals: Totals | None) -> dict[str, Any]:
+    """Energy and time of a step: from the first one that was seen finished to the end, without what came before it."""
+    steps, first = session.steps.done, session.first
+    energy: dict[str, float | None] = dict.fromkeys(SETS)
+    found: dict[str, Any] = {
+        "energy_j_per_step": energy, "time_s_per_step": None, "per_step_over": None, "per_step_unknown": None,
+    }  # fmt: skip
+    if totals is None or first is None:
+        found["per_step_unknown"] = "nothing was measured" if totals is None else "no steps were counted"
+        return found
+    before, then = first
+    counted = (steps or 0) - then
+    if counted < 1:
+        found["per_step_unknown"] = f"all {then} steps were seen finished at once"
+        return found
+    for name in SETS:
+        at, after = before.energy_j[name], totals.energy_j[name]
+        energy[name] = None if at is None or after is None else _round((after - at) / counted, 6)
+    found["time_s_per_step"] = _round((totals.duration_s - before.duration_s) / counted, 6)
+    found["per_step_over"] = {"steps": counted, "from_s": _round(before.duration_s, 3)}
+    return found
+
+
 def _against(
     document: dict[str, Any], baseline: dict[str, Any] | None, probe: ProbeTask | None, totals: Totals | None
 ) -> None:
@@ -137,7 +158,9 @@ def _against(
         ours, theirs = document["energy_j"][name], baseline["energy_j"].get(name)
         if ours is None or not theirs:
             return
-        by_step = bool(steps and baseline.get("steps"))
+        each = (document["energy_j_per_step"][name], (baseline.get("energy_j_per_step") or {}).get(name))
+        times = (document["time_s_per_step"], baseline.get("time_s_per_step"))
+        by_step = all((*each, *times))
         if not by_step and baseline.get("command") != document["command"]:
             document["notes"].append(
                 "The baseline ran another command, and steps were not counted in both: no saving is given."
@@ -148,11 +171,10 @@ def _against(
                 "The baseline was taken on another board or in another power mode: no saving is given."
             )
             return
-        a, b = (steps, baseline["steps"]) if by_step else (1, 1)
-        document["measured_saving_pct"] = _round(100 * (1 - ours / a / (theirs / b)), 2)
-        document["measured_slowdown_pct"] = _round(
-            100 * (document["duration_s"] / a / (baseline["duration_s"] / b) - 1), 2
-        )
+        if not by_step:
+            each, times = (ours, theirs), (document["duration_s"], baseline["duration_s"])
+        document["measured_saving_pct"] = _round(100 * (1 - each[0] / each[1]), 2)
+        document["measured_slowdown_pct"] = _round(100 * (times[0] / times[1] - 1), 2)
         document["measured_against"] = (
             f"a run with the clocks left alone, {'by step' if by_step else 'as a whole'} ({name})"
         )
@@ -236,7 +258,19 @@ def _outcome(d: dict[str, Any]) -> list[tuple[str, str]]:
     """What it saved, and what it rests on."""
     capped = [f"{name} (state {n})" for name, n in d["throttling"]["cooling_state_max"].items() if n]
     capped += [f"{name} ({n} events)" for name, n in d["throttling"]["over_current_events"].items() if n]
+    over = d["per_step_over"]
+    each = (
+        []
+        if over is None
+        else [
+            (
+                "a step",
+                f"{d['time_s_per_step']:.4g} s; by the last {over['steps']} steps, without the {over['from_s']:.1f} s before",
+            )
+        ]
+    )
     return [
+        *each,
         ("saving", _saving(d)),
         ("throttling", ", ".join(capped) or "none seen"),
         *([("certificate", d["certificate"][:16])] if d["certificate"] else []),
@@ -258,7 +292,7 @@ def _blocks(d: dict[str, Any]) -> list[Block]:
         ]
         for name in known
     ]
-    if d["steps"]:
+    if d["per_step_over"] is not None:
         numbers.append("energy (J/step)")
         for row, each in zip(rows, figures([d["energy_j_per_step"][name] for name in known]), strict=True):
             row.append(each)

@@ -62,6 +62,7 @@ class Session:
         notes: sentences for people, in order.
         lowered: each step down: when, from which clock, to which, why.
         meter: what measures; None where there are no rails.
+        first: what was spent when a step was first seen to be finished, and how many were then; None before.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Session:
         self.lowered: list[dict[str, Any]] = []
         self.meter: Meter | None = None
         self.account: Account | None = None
+        self.first: tuple[Totals, int] | None = None
         self.probing = False
         self.task, self._look_s, self._lower_every_s = task, look_s, lower_every_s
         self._make_lease = make_lease
@@ -127,6 +129,7 @@ class Session:
             BoardError: the clock could not be put back.
         """
         self.steps.poll()
+        self._see_first()
         totals = self._close()
         self._over.set()
         thread = self._thread
@@ -147,6 +150,12 @@ class Session:
         except WattuneError as error:
             self.note(str(error))
             return None
+
+    def _see_first(self) -> None:
+        """What was spent before the first step: loading and compiling."""
+        if self.first is None and self.account is not None and (began := self.steps.began) is not None:
+            with contextlib.suppress(WattuneError):
+                self.first = (self.account.total(began[0]), began[1])
 
     @property
     def held(self) -> Lease | None:
@@ -261,10 +270,11 @@ class Session:
             now = time.monotonic()
             if self._over.is_set():
                 raise Ended
-            pace_s = self.steps.poll_s if fine else self.steps.rest_poll_s
+            pace_s = self.steps.poll_s if fine or self.steps.began is None else self.steps.rest_poll_s
             if pace_s is not None and now - self._polled_s >= pace_s * 0.9:
                 self._polled_s = now
                 self.steps.poll()
+            self._see_first()
             if now - self._looked_s >= self._look_s:
                 self._looked_s = now
                 self.look()

@@ -44,7 +44,8 @@ class Steps:
     Attributes:
         source: ``loop``, ``file`` or ``gpu load``.
         poll_s: how often :meth:`poll` wants to be called while something is measured; None where it does not matter.
-        rest_poll_s: how often at other times.
+        rest_poll_s: how often at other times, once the first step was seen.
+        began: when a step was first seen to be finished, and how many were then; None before.
     """
 
     source = "loop"
@@ -58,6 +59,7 @@ class Steps:
         self._first: int | None = None
         self._work = 0.0
         self.count: int | None = None
+        self.began: tuple[float, int] | None = None
 
     @property
     def done(self) -> int | None:
@@ -83,7 +85,10 @@ class Steps:
                 self._first = first if self.count is None else -(self.done or 0)
             if count != self.count:
                 self.count = count
-                self._edges.append(Edge(self._clock(), count, float(count) if work is None else work))
+                edge = Edge(self._clock(), count, float(count) if work is None else work)
+                self._edges.append(edge)
+                if self.began is None:
+                    self.began = (edge.t_s, count - (self._first or 0))
 
     def finished(self, steps: int = 1, work: float | None = None) -> None:
         """So many more steps are finished.
