@@ -58,6 +58,27 @@ def test_a_thor_has_two_and_what_is_off_has_no_clock(
     assert "gpu-nvd-0  315 to 1692 MHz, now off" in said.out
 
 
+def test_lines_that_make_no_sense_are_said_and_a_core_that_is_off_has_no_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line cut short is no clock of 0, nor nothing at all."""
+    broken = ORIN + (
+        "cpu1:  Online=0 Governor=schedutil MinFreq=729600 MaxFreq=2201600 CurrentFreq=1113600 IdleStates: WFI=0 c7=0 \n"
+        "cpu2:  Online=1 Governor=schedutil MinFreq=729600 MaxFr\n"
+        "DLA0_CORE MinFreq=? MaxFreq=1600000000\n"
+    )
+    (tmp_path / "show.txt").write_text(broken)
+    assert main(["import", "jetson-clocks", str(tmp_path / "show.txt"), "--json"]) == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["cpus"]["1"] == {"min_mhz": 729.6, "max_mhz": 2201.6, "cur_mhz": None, "pinned": False}
+    assert set(document["cpus"]) == {"0", "1"}
+    assert "2 lines of a clock could not be read and are left out: 10, 11." in said.err
+    assert document["warnings"][-1] in said.err
+    (tmp_path / "show.txt").write_text("cpu2:  Online=1 MinFreq=729600 MaxFr\n")
+    assert main(["import", "jetson-clocks", str(tmp_path / "show.txt")]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +30,38 @@ def summarise(clocks: Clocks) -> dict[str, Any]:
         "power_mode": clocks.power_mode,
         "active_tpcs": clocks.active_tpcs,
         "gpus": gpus,
-        "cpus": {str(number): _in_mhz(found, KHZ_PER_MHZ) for number, found in sorted(clocks.cpus.items())},
+        "cpus": {
+            str(number): _in_mhz(found, KHZ_PER_MHZ, off=number in clocks.offline)
+            for number, found in sorted(clocks.cpus.items())
+        },
         "emc": None if clocks.emc is None else _in_mhz(clocks.emc, HZ_PER_MHZ),
         "provenance": PROVENANCE,
         "warnings": [
             f"{name} is pinned at {gpus[name]['max_mhz']:g} MHz (both bounds are equal): what was measured so is no baseline"
             " with unpinned clocks."
             for name in pinned
-        ],
+        ]
+        + _unread(clocks.unread),
     }
 
 
-def _in_mhz(found: ClockRange, per_mhz: float) -> dict[str, Any]:
-    """Its bounds and its clock; a clock of 0 is a block that is off, which has none."""
+def _unread(lines: Sequence[int]) -> list[str]:
+    """What is said of lines that make no sense."""
+    if not lines:
+        return []
+    which = ", ".join(map(str, lines[:5])) + (" ..." if len(lines) > 5 else "")
+    return [
+        f"{len(lines)} line{'s' if len(lines) > 1 else ''} of a clock could not be read and {'are' if len(lines) > 1 else 'is'} left"
+        f" out: {which}."
+    ]
+
+
+def _in_mhz(found: ClockRange, per_mhz: float, *, off: bool = False) -> dict[str, Any]:
+    """Its bounds and its clock; what is off has none, as has a block with a clock of 0."""
     return {
         "min_mhz": found.min / per_mhz,
         "max_mhz": found.max / per_mhz,
-        "cur_mhz": found.cur / per_mhz if found.cur > 0 else None,
+        "cur_mhz": found.cur / per_mhz if found.cur > 0 and not off else None,
         "pinned": found.pinned,
     }
 
@@ -68,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if args.log == STDIN else read_data(args.log, "The file", RECORD)
     text = data.decode("utf-8", "replace")
     clocks = parse_jetson_clocks(text)
-    if clocks == Clocks():
+    if replace(clocks, unread=()) == Clocks():
         refused = "as a root user" in text
         raise InputError(
             f"{name} is jetson_clocks' refusal to run without root."

@@ -107,6 +107,8 @@ class Clocks:
         emc: memory clock, Hz.
         active_tpcs: how many TPCs are on.
         power_mode: name of the mode.
+        offline: CPU numbers of cores that are off; the clock printed for one is its last.
+        unread: numbers of lines that speak of a clock and could not be read.
     """
 
     soc: str | None = None
@@ -116,16 +118,19 @@ class Clocks:
     emc: ClockRange | None = None
     active_tpcs: int | None = None
     power_mode: str | None = None
+    offline: frozenset[int] = frozenset()
+    unread: tuple[int, ...] = ()
 
 
 def parse_jetson_clocks(text: str) -> Clocks:
-    """Parse ``jetson_clocks --show``; lines it does not know are passed over."""
+    """Parse ``jetson_clocks --show``; lines of other things are passed over, those of clocks that make no sense are counted."""
     soc = machine = power_mode = None
     tpcs: int | None = None
     gpus: dict[str, ClockRange] = {}
     cpus: dict[int, ClockRange] = {}
     emc: ClockRange | None = None
-    for line in text.splitlines():
+    offline, unread = set(), []
+    for number, line in enumerate(text.splitlines(), 1):
         if match := re.match(r"\s*SOC family:\s*(\S+)\s+Machine:\s*(.*?)\s*$", line):
             soc, machine = match[1], match[2] or None
         elif match := re.match(r"\s*Active GPU TPCs:\s*(\d+)", line):
@@ -135,13 +140,19 @@ def parse_jetson_clocks(text: str) -> Clocks:
         elif match := re.match(r"\s*cpu(\d+):", line):
             if values := re.search(r"MinFreq=(\d+)\s+MaxFreq=(\d+)\s+CurrentFreq=(\d+)", line):
                 cpus[int(match[1])] = ClockRange(*map(int, values.groups()))
+                if re.search(r"\bOnline=0\b", line):
+                    offline.add(int(match[1]))
+            else:
+                unread.append(number)
         elif match := _RANGE.match(line.strip()):
             values_of = ClockRange(int(match[2]), int(match[3]), int(match[4]))
             if match[1] == "EMC":
                 emc = values_of
             elif match[1].upper().startswith("GPU"):
                 gpus[match[1]] = values_of
-    return Clocks(soc, machine, gpus, cpus, emc, tpcs, power_mode)
+        elif "Freq=" in line:
+            unread.append(number)
+    return Clocks(soc, machine, gpus, cpus, emc, tpcs, power_mode, frozenset(offline), tuple(unread))
 
 
 def read_conf(sysfs: Sysfs) -> Conf | None:
