@@ -27,6 +27,9 @@ LOADS = ("finetune", "command", "external", "emulated")
 LIVE_KEYS = ("load", "live")
 """Parts of `board` that only a board on which something really runs has."""
 
+LIVE_ONLY = (*LIVE_KEYS, "root")
+"""With where its files lie: what says nothing of how another board was measured."""
+
 METERS = ("steady", "whole-log")
 BASELINES = ("verified", "left-pinned")
 LEAVES = ("mean", "worst")

@@ -12,15 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wattune.config import Config, load_params
+from wattune.config import LIVE_ONLY, Config, load_params
 from wattune.io import read_data, write_json
 from wattune.stages._main import run
 
 PROTOCOL = Path("data/protocol.json")
 SCHEMA_VERSION = 1
-
-LIVE_ONLY = ("load", "live", "root")
-"""What only a board on which something really runs is measured with."""
 
 
 def protocol(config: Config, root: Path = Path()) -> dict[str, Any]:
