@@ -178,7 +178,7 @@ def test_of_what_is_no_file_of_ours_nothing_is_read(pinned: Pinned, kind: str) -
         pinned.file.write_text(pinned.text)
         os.chown(pinned.file, 12345, 12345)
     with pytest.raises(IntegrityError, match="refused"):
-        state.load(pinned.file)
+        state.load(pinned.file, Sysfs(pinned.root))
     (one,) = damaged.damaged_files(Sysfs(pinned.root))
     assert one.readable == {}
     assert pinned.restore() == 4

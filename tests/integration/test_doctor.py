@@ -253,7 +253,9 @@ def test_a_pin_left_behind_is_said(tmp_path: Path) -> None:
     findings = discover(Sysfs(trees.golden("F1", tmp_path / "t")))
     found = doctor.report(findings, stale=lambda _: ["pinned at 408 MHz by process 7"])
     assert [
-        p for p in found["problems"] if "pinned at 408 MHz by process 7" in p and "`wattune restore`" in p
+        p
+        for p in found["problems"]
+        if "pinned at 408 MHz by process 7" in p and findings.sysfs.typed("restore") in p
     ]
     assert doctor.report(findings)["problems"] == []
 

@@ -318,7 +318,7 @@ class ClockdLease(Lease):
     def _by_hand(self) -> str:
         assert self.saved is not None
         by_hand = commands(self.sysfs, self.node.path, self.saved)
-        return f"Type `sudo wattune restore`, or as root: {by_hand}"
+        return f"Type `sudo {self.sysfs.typed('restore')}`, or as root: {by_hand}"
 
     def _let_go(self, *, detach: bool = False) -> None:
         self._hang_up()

@@ -140,7 +140,7 @@ def recover(sysfs: Sysfs) -> None:
         except WattuneError:
             continue  # somebody else deals with it
         try:
-            record = state.load(item.path)  # its watchdog may have dealt with it meanwhile
+            record = state.load(item.path, sysfs)  # its watchdog may have dealt with it meanwhile
             if record is not None and not record.detached:
                 outcome = record.put_back(sysfs)
                 if outcome.kind in ("restored", "gone"):

@@ -63,13 +63,13 @@ def damaged_files(sysfs: Sysfs) -> list[Damaged]:
     Raises:
         BoardError: a file could not be read.
     """
-    looked_at = ((path, _why_refused(path)) for path in state.lease_files(sysfs))
+    looked_at = ((path, _why_refused(path, sysfs)) for path in state.lease_files(sysfs))
     return [Damaged(path, error, _readable(path)) for path, error in looked_at if error is not None]
 
 
-def _why_refused(path: Path) -> IntegrityError | None:
+def _why_refused(path: Path, sysfs: Sysfs) -> IntegrityError | None:
     try:
-        state.load(path)
+        state.load(path, sysfs)
     except IntegrityError as error:
         return error
     return None
@@ -126,7 +126,7 @@ def give_back(sysfs: Sysfs, one: Damaged, node: GpuNode, wanted: FullRange) -> O
     Raises:
         BoardError: somebody holds the clock, the file is of another node, or it cannot be removed.
     """
-    _must_be_of(one, node)
+    _must_be_of(one, node, sysfs)
     lock = state.lock_node(sysfs, one.path.parent, node.path)
     try:
         outcome = _set(sysfs, node, wanted)
@@ -174,10 +174,10 @@ def forget(one: Damaged) -> None:
         lock.release()
 
 
-def _must_be_of(one: Damaged, node: GpuNode) -> None:
+def _must_be_of(one: Damaged, node: GpuNode, sysfs: Sysfs) -> None:
     if state.state_path(one.path.parent, node.path) != one.path:
         raise BoardError(
             f"The damaged lease file {one.path} is not of this board's GPU ({node.path}).",
             "One of that node was expected.",
-            "Type `wattune restore --forget` to drop it.",
+            f"Type `{sysfs.typed('restore --forget')}` to drop it.",
         )

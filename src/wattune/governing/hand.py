@@ -92,7 +92,7 @@ def run_pin(args: argparse.Namespace) -> int:
             _show(lease, findings, detach=args.detach, as_json=args.json)
             if args.detach:
                 lease.detach()
-                log.info("wattune: The pin is left standing. Type `wattune restore` to undo it.")
+                log.info("wattune: The pin is left standing. Type `%s` to undo it.", sysfs.typed("restore"))
                 return 0
             _hold(lease, findings, stopped)
     except _Stopped:
@@ -102,7 +102,7 @@ def run_pin(args: argparse.Namespace) -> int:
         raise BoardError(
             "The bounds of the GPU clock could not be restored." if outcome is None else outcome.text,
             "The bounds found at the start were expected.",
-            "Type `wattune restore`, or reboot the board.",
+            f"Type `{sysfs.typed('restore')}`, or reboot the board.",
         )
     if lease.lost:  # said in full when it was seen
         end = "the bounds are left as they are now" if outcome.kind == "left" else outcome.text.rstrip(".")
@@ -285,7 +285,8 @@ def run_restore(args: argparse.Namespace) -> int:
             f"The bounds as pinned by {first.record.holder} were expected."
             if changed
             else f"Bounds of {first.record.saved} were expected.",
-            "Type `wattune restore --force` to restore them all the same, or `wattune restore --forget` to keep them."
+            f"Type `{sysfs.typed('restore --force')}` to restore them all the same, or `{sysfs.typed('restore --forget')}`"
+            " to keep them."
             if changed
             else f"As root, type: {first.hint}",
         )
@@ -311,11 +312,10 @@ def _without_file(sysfs: Sysfs, wanted: bool) -> str:
         return nothing
     if now.min_hz != now.max_hz:
         return nothing
-    here = "" if sysfs.is_machine else f" --root {sysfs.root}"
     if not wanted:
         return (
             f"There is no lease file, but the bounds are {now}: somebody pinned that clock, or a pin of ours lost its file. To set all"
-            f" clocks that the power mode allows, type `wattune restore --full-range{here}`."
+            f" clocks that the power mode allows, type `{sysfs.typed('restore --full-range')}`."
         )
     to = full_range(findings, gpu, {})
     if to is None:
@@ -399,17 +399,18 @@ class _Treated:
                 "Run the command with sudo; where it fails as root too, reboot the board, which resets them.",
             )
         now = "The bounds cannot be read now." if self.now is None else f"The bounds read {self.now} now."
-        drop = "type `wattune restore --forget` to drop the file and leave the bounds"
+        sysfs = self.findings.sysfs
+        drop = f"type `{sysfs.typed('restore --forget')}` to drop the file and leave the bounds"
         if gpu is None or not gpu.table_hz or gpu.read_only:
             hint = f"Reboot the board, which resets them; {drop}."
         elif self.wanted is not None:
-            by_hand = commands(self.findings.sysfs, gpu.path, self.wanted.bounds)
+            by_hand = commands(sysfs, gpu.path, self.wanted.bounds)
             hint = (
-                f"Type `wattune restore --full-range` (as root) to set them to {self.wanted.bounds}, the table up to"
+                f"Type `{sysfs.typed('restore --full-range')}` (as root) to set them to {self.wanted.bounds}, the table up to"
                 f" {self.wanted.by}, and drop the file; that is: {by_hand}. Or {drop}."
             )
         else:
-            by_hand = commands(self.findings.sysfs, gpu.path, Bounds(gpu.table_hz[0], gpu.table_hz[-1]))
+            by_hand = commands(sysfs, gpu.path, Bounds(gpu.table_hz[0], gpu.table_hz[-1]))
             hint = (
                 "How far the power mode lets the clock go is unknown: reboot the board, or, where nothing caps it, type"
                 f" {by_hand}; then {drop}."

@@ -269,7 +269,7 @@ class Lease:
             raise BoardError(
                 "The board gives no table of clocks.",
                 "available_frequencies of the GPU was expected to list them.",
-                "Type `wattune doctor` to see what was found.",
+                f"Type `{self.sysfs.typed('doctor')}` to see what was found.",
             )
         match_clock(self._clock, self.node.table_hz, 0)
         self._pid, self._started = os.getpid(), time.monotonic()
@@ -334,7 +334,7 @@ class Lease:
     def _settle_old_leases(self, folder: Path) -> None:
         """Deal with what an earlier holder left on this node, in any folder."""
         for path in {state.state_path(f, self.node.path) for f in (folder, *state.folders(self.sysfs))}:
-            record = state.load(path)
+            record = state.load(path, self.sysfs)
             if record is None:
                 continue
             if state.another_boot(record, self.sysfs):
@@ -345,14 +345,14 @@ class Lease:
                 raise BoardError(
                     f"The GPU clock was left pinned at {record.set_hz[-1] / 1e6:g} MHz on purpose ({path}).",
                     "A clock that is not pinned was expected.",
-                    "Type `wattune restore` first.",
+                    f"Type `{self.sysfs.typed('restore')}` first.",
                 )
             outcome = record.put_back(self.sysfs)
             if outcome.kind == "failed":
                 raise BoardError(
                     f"{record.holder} ended without restoring the GPU clock. {outcome.text}",
                     "The bounds it found were expected to be restored first.",
-                    "Type `wattune restore` to see more.",
+                    f"Type `{self.sysfs.typed('restore')}` to see more.",
                 )
             state.remove(path)
             self._note(
@@ -379,7 +379,8 @@ class Lease:
             raise BoardError(
                 f"The GPU clock could not be pinned at {hz / 1e6:g} MHz: its bounds read {now} after it was written.",
                 "Both bounds were expected to read that clock.",
-                "Another limit is in force (heat, the power mode, another tool): type `wattune doctor` to see it.",
+                "Another limit is in force (heat, the power mode, another tool): type"
+                f" `{self.sysfs.typed('doctor')}` to see it.",
             )
         self.pins.append(Pin(hz, time.monotonic()))
         self._note(f"Pinned at {setting_label(hz_to_mhz(hz))} MHz; the bounds read so.")
@@ -431,9 +432,8 @@ class Lease:
                 self._note(f"The bounds could not be read: {reason_of(error)}.", warn=True)
                 if error.errno == errno.ENOENT:
                     self.lost = "The GPU's devfreq node went away."
-                    self._lost_hint = (
-                        "Type `wattune doctor` to see whether it is back, then run the same command again."
-                    )
+                    f"Type `{self.sysfs.typed('doctor')}` to see whether it is back, then run the same"
+                    " command again."
                 return False
             wanted = Bounds(self.hz, self.hz)
             if same_bounds(now, wanted):
@@ -458,7 +458,7 @@ class Lease:
             return BoardError(
                 f"The lease on the GPU clock does not hold: {why}.",
                 "Bounds as set here were expected.",
-                "Type `wattune doctor` to see the clock's state.",
+                f"Type `{self.sysfs.typed('doctor')}` to see the clock's state.",
             )
         hint = self._lost_hint
         if self.outcome is not None and self.outcome.kind == "left" and self.saved is not None:
@@ -528,7 +528,7 @@ class Lease:
         raise BoardError(
             f"The GPU is pinned at {pin.hz / 1e6:g} MHz, but runs at {cur_hz / 1e6:g} MHz under load.",
             "The clock that was set was expected.",
-            "Something else governs it (heat, over-current, another tool): type `wattune doctor` to see it.",
+            f"Something else governs it (heat, over-current, another tool): type `{self.sysfs.typed('doctor')}` to see it.",
         )
 
     def _must_hold(self) -> None:
@@ -602,7 +602,8 @@ class Lease:
 
     def _by_hand(self) -> str:
         assert self.saved is not None
-        return f"Type `wattune restore`, or as root: {commands(self.sysfs, self.node.path, self.saved)}"
+        by_hand = commands(self.sysfs, self.node.path, self.saved)
+        return f"Type `{self.sysfs.typed('restore')}`, or as root: {by_hand}"
 
     def _let_go(self, *, detach: bool = False) -> None:
         if self._watchdog is not None:

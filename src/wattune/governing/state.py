@@ -250,8 +250,8 @@ def save(path: Path, record: Record) -> None:
         raise cannot_save(path, error) from error
 
 
-def load(path: Path) -> Record | None:
-    """What a lease file says; None where there is none.
+def load(path: Path, sysfs: Sysfs) -> Record | None:
+    """What a lease file of a tree says; None where there is none.
 
     Raises:
         IntegrityError: it is damaged, no lease file, or belongs to somebody who is neither root nor you.
@@ -263,7 +263,7 @@ def load(path: Path) -> Record | None:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _damaged(path, "it is a link") from error
+            raise _damaged(path, sysfs, "it is a link") from error
         raise BoardError(
             f"The lease file {path} could not be read: {reason_of(error)}.",
             "A file you may read was expected.",
@@ -272,22 +272,22 @@ def load(path: Path) -> Record | None:
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise _damaged(path, "it is no file")
+            raise _damaged(path, sysfs, "it is no file")
         if about.st_uid not in (0, os.geteuid()):
-            raise _damaged(path, "it belongs to another user")
+            raise _damaged(path, sysfs, "it belongs to another user")
         text = os.read(handle, MAX_BYTES)
     finally:
         os.close(handle)
     try:
         document = json.loads(text)
         if document.pop("schema_version") != SCHEMA_VERSION:
-            raise _damaged(path, "it is of another version")
+            raise _damaged(path, sysfs, "it is of another version")
         record = Record(
             **document | {"set_hz": tuple(document["set_hz"]), "cooling": tuple(document["cooling"])}
         )
         _check(path, record)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(path, "it is no complete lease file") from error
+        raise _damaged(path, sysfs, "it is no complete lease file") from error
     return record
 
 
@@ -312,11 +312,11 @@ def _check(path: Path, record: Record) -> None:
         raise ValueError
 
 
-def _damaged(path: Path, why: str) -> IntegrityError:
+def _damaged(path: Path, sysfs: Sysfs, why: str) -> IntegrityError:
     return IntegrityError(
         f"The lease file {path} was refused: {why}.",
         "A file as wattune writes it was expected.",
-        "Type `wattune restore`: it says what can still be read in it, and how to get the clock back.",
+        f"Type `{sysfs.typed('restore')}`: it says what can still be read in it, and how to get the clock back.",
     )
 
 
@@ -464,7 +464,7 @@ def _held_by(holder: Record | None) -> BoardError:
 def _holder(sysfs: Sysfs, node: str) -> Record | None:
     for folder in folders(sysfs):
         with contextlib.suppress(BoardError, IntegrityError):
-            record = load(state_path(folder, node))
+            record = load(state_path(folder, node), sysfs)
             if record is not None:
                 return record
     return None
@@ -502,7 +502,7 @@ def stale(sysfs: Sysfs) -> list[Stale]:
     found = []
     for path in lease_files(sysfs):
         try:
-            record = load(path)
+            record = load(path, sysfs)
         except WattuneError as error:
             found.append(Stale(path, None, error.what))
             continue
@@ -550,7 +550,7 @@ def restore_stale(
     done = []
     for path in list(lease_files(sysfs)):
         try:
-            before = load(path)
+            before = load(path, sysfs)
         except IntegrityError:
             if not pass_damaged:
                 raise
@@ -561,7 +561,7 @@ def restore_stale(
             raise _held_by(before)
         lock = lock_node(sysfs, path.parent, before.node)
         try:
-            record = load(path)  # its watchdog may have dealt with it meanwhile
+            record = load(path, sysfs)  # its watchdog may have dealt with it meanwhile
             if record is None:
                 continue
             outcome = (

@@ -161,7 +161,7 @@ def _detached_at_end(pipe: int, holder: _Holder) -> bool:
 def _restore(sysfs: Sysfs, lease_file: Path, pid: int) -> None:
     for pause in (*RETRY_S, None):
         try:
-            record = state.load(lease_file)
+            record = state.load(lease_file, sysfs)
             if record is None or record.detached or record.pid != pid:
                 return
             outcome = record.put_back(sysfs)
@@ -177,7 +177,7 @@ def _restore(sysfs: Sysfs, lease_file: Path, pid: int) -> None:
             return
         if pause is None:
             hint = commands(sysfs, record.node, record.saved)
-            _say(f"{outcome.text} Type `wattune restore`, or as root: {hint}")
+            _say(f"{outcome.text} Type `{sysfs.typed('restore')}`, or as root: {hint}")
             return
         time.sleep(pause)
 

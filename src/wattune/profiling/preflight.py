@@ -107,7 +107,7 @@ def settle_leases(sysfs: Sysfs) -> list[str]:
             raise BoardError(
                 f"The GPU clock was left pinned at {stale.record.set_hz[-1] / 1e6:g} MHz on purpose ({stale.path}).",
                 "A clock that is not pinned was expected.",
-                "Type `wattune restore` first.",
+                f"Type `{sysfs.typed('restore')}` first.",
             )
     if not left:
         return []
@@ -117,7 +117,7 @@ def settle_leases(sysfs: Sysfs) -> list[str]:
             raise BoardError(
                 f"An earlier sweep left the GPU clock pinned. {one.outcome.text}",
                 "Bounds as that sweep had found them were expected.",
-                f"Type `wattune restore`, or as root: {one.hint}",
+                f"Type `{sysfs.typed('restore')}`, or as root: {one.hint}",
             )
     return [
         f"{one.record.holder} had ended without restoring the GPU clock. {one.outcome.text}" for one in done
@@ -140,7 +140,7 @@ def refuse_unfit_clock(findings: Findings, gpu: GpuNode, *, direct: bool, pins: 
         raise BoardError(
             f"The GPU clock is pinned at {hz_to_mhz(gpu.max_hz):g} MHz already, by jetson_clocks or another program.",
             "Bounds as the power mode sets them were expected: else the baseline is none, and which clocks may be used is unknown.",
-            "Type `wattune restore` or `sudo jetson_clocks --restore`, or reboot the board.",
+            f"Type `{findings.sysfs.typed('restore')}` or `sudo jetson_clocks --restore`, or reboot the board.",
         )
     for kind, path in findings.cooling.items():
         try:

@@ -195,7 +195,7 @@ class Session:
             raise BoardError(
                 f"There is no GPU clock to pin here: {reason}.",
                 "A Jetson's GPU was expected.",
-                "Type `wattune doctor` to see what was found.",
+                f"Type `{self.findings.sysfs.typed('doctor')}` to see what was found.",
             )
         return self.findings.gpu
 

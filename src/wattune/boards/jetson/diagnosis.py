@@ -117,7 +117,7 @@ def _say_clock(findings: Findings) -> None:
         findings.warnings.append(
             f"The GPU clock is pinned at {gpu.max_hz / 1e6:g} MHz already (both bounds are equal), by `wattune pin`, "
             "jetson_clocks or somebody else: a baseline measured now is no unpinned one. "
-            "Undo it with `wattune restore`, `sudo jetson_clocks --restore` or a reboot."
+            f"Undo it with `{findings.sysfs.typed('restore')}`, `sudo jetson_clocks --restore` or a reboot."
         )
     if mode is None:
         findings.warnings.append(

@@ -179,7 +179,7 @@ def report(
             "util_pct": load,
         }
     problems += [
-        f"A pin is in force that no run minds any more ({item}). Type `wattune restore`."
+        f"A pin is in force that no run minds any more ({item}). Type `{sysfs.typed('restore')}`."
         for item in (stale(sysfs) if stale is not None else ())
     ]
     mode = findings.power_mode

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 import threading
@@ -46,6 +47,14 @@ class Sysfs:
     def is_machine(self) -> bool:
         """Whether this is the machine itself and not a tree elsewhere."""
         return self.root == Path("/")
+
+    def typed(self, words: str) -> str:
+        """What to type to have a command of ours work on this tree, ``wattune restore --root DIR`` for example.
+
+        Args:
+            words: the subcommand and its options.
+        """
+        return f"wattune {words}" + ("" if self.is_machine else f" --root {shlex.quote(str(self.root))}")
 
     def within(self, timeout_s: float) -> Sysfs:
         """The same tree with a time limit."""
