@@ -20,6 +20,7 @@ from typing import Any
 from wattune import __version__
 from wattune.benches import BENCHMARKS
 from wattune.core.errors import InputError, WattuneError
+from wattune.core.objectives import add_objective_argument
 from wattune.core.settings import Setting, setting_label
 
 DEFAULT_GOVERNOR = "models/governor.json"
@@ -54,7 +55,7 @@ def _add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool 
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     if not objective:
         return
-    _add_objective_argument(parser)
+    add_objective_argument(parser)
     parser.add_argument(
         "--maxn-time-s",
         type=float,
@@ -96,16 +97,6 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="file of feature values, JSON or `name: value` lines; flags override it",
-    )
-
-
-def _add_objective_argument(parser: argparse.ArgumentParser, default: str | None = "energy") -> None:
-    parser.add_argument(
-        "--objective",
-        default=default,
-        metavar="NAME[:LIMIT=VALUE]",
-        help="what is minimised: energy (default), edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600,"
-        " time:max_power_w=20, battery:battery_wh=50",
     )
 
 
@@ -622,8 +613,11 @@ def _emulated_board(args: argparse.Namespace) -> Any:
 
 
 def _sweep(args: argparse.Namespace) -> int:
+    from wattune.io import check_output
     from wattune.stages.profile import sweep_outside_pipeline
 
+    if args.export is not None:
+        check_output(args.export, "The sweep")
     written = sweep_outside_pipeline(args.workloads, Path(args.into), export=args.export)
     for path in written:
         _out(str(path))
@@ -633,6 +627,7 @@ def _sweep(args: argparse.Namespace) -> int:
 def _pull(args: argparse.Namespace) -> int:
     from wattune.boards.jetson.discovery import discover
     from wattune.boards.jetson.root import sysfs_of
+    from wattune.io import check_output
     from wattune.running.choosing import check_fits
     from wattune.tracking.pull import pull
 
@@ -642,6 +637,7 @@ def _pull(args: argparse.Namespace) -> int:
             for note in check_fits(governor, findings, simulated_ok=args.simulated_ok):
                 logging.getLogger("wattune").warning("wattune: %s", note)
 
+    check_output(args.output, "The governor")
     pulled = pull(args.uri, args.output, check)
     _out(f"{args.output}: {pulled}")
     return 0
@@ -811,7 +807,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--max-length", type=_count, default=256, help="longest sequence kept, tokens (default: %(default)s)"
     )
     predict.add_argument("--constants", type=Path, metavar="FILE", help="another board's constants")
-    _add_objective_argument(predict, default=None)
+    add_objective_argument(predict, default=None)
     predict.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
     validate = command("validate", _validate, "the virtual boards against published measurements")

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,39 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_json(path: Path, document: Any) -> None:
     """Write canonical JSON (sorted keys, newline at the end) atomically."""
     write_text(path, canonical_json(document))
+
+
+def check_output(path: Path, what: str) -> None:
+    """Refuse, before any work is done for it, a place where a file that somebody named cannot be written.
+
+    Its folder must be there: a mistyped one would be made silently.
+
+    Args:
+        path: the file.
+        what: what it is, for the message, e.g. "The receipt".
+
+    Raises:
+        InputError: its folder is missing or may not be written to, or it is a folder itself.
+    """
+    folder = path.parent
+    if path.exists() and not path.is_dir() and not path.is_file():
+        return  # a device or a pipe
+    if path.is_dir():
+        raise InputError(
+            f"{what} cannot be written to {path}: it is a folder.", "The name of a file was expected."
+        )
+    if not folder.is_dir():
+        raise InputError(
+            f"{what} cannot be written to {path}: there is no folder {folder}.",
+            "A file in a folder that is there was expected.",
+            f"Type `mkdir -p {shlex.quote(str(folder))}`, or name another one.",
+        )
+    if not os.access(folder, os.W_OK):
+        raise InputError(
+            f"{what} cannot be written to {path}: you may not write to its folder.",
+            "A file in a folder that you may write to was expected.",
+            "Name another one.",
+        )
 
 
 def read_text(path: Path, what: str, hint: str = "") -> str:

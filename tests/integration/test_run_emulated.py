@@ -190,7 +190,7 @@ def test_daemons_are_said_and_the_clock_comes_back_at_the_end_of_the_main_proces
             "A number was expected",
         ),
         (["--probe", "--objective", "energy:deadline_s=9", "--", "true"], 2, "whole run"),
-        (["--mhz", "612", "--json", "no/such/folder/r.json", "--", "true"], 2, "cannot be kept"),
+        (["--mhz", "612", "--json", "no/such/folder/r.json", "--", "true"], 2, "mkdir -p no/such/folder"),
         (["--mhz", "612", "--baseline", "none.json", "--", "true"], 2, "does not exist"),
     ],
 )

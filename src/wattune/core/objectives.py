@@ -5,6 +5,7 @@ An answer always says what it costs in time, and one that cannot be had says so 
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -102,6 +103,16 @@ class Objective:
 
 ENERGY = Objective()
 SYNTAX = "energy, edp, ed2p, time, energy:max_slowdown_pct=10, energy:deadline_s=3600, time:max_power_w=20 or battery:battery_wh=50"
+
+
+def add_objective_argument(parser: argparse.ArgumentParser, default: str | None = "energy") -> None:
+    """Add ``--objective``."""
+    parser.add_argument(
+        "--objective",
+        default=default,
+        metavar="NAME[:LIMIT=VALUE]",
+        help=f"what is minimised (default: energy): {SYNTAX}",
+    )
 
 
 def parse_objective(text: str) -> Objective:

@@ -14,6 +14,7 @@ from typing import Any
 from wattune.boards.sweepfile import REQUIRED, Record, Sweep, check_records, read_table, write_sweep
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN
+from wattune.io import check_output
 
 _NEXT_CONDITION = re.compile(r",(?=\s*\w+=)")
 
@@ -317,6 +318,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import sweep``; returns the exit code."""
+    check_output(args.output, "The sweep")
     report = import_sweep(
         args.table,
         args.output,

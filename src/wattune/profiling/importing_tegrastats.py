@@ -17,7 +17,7 @@ from typing import Any
 from wattune.boards.jetson.tegrastats import Log, Sample, count_other, find_gaps, parse_log, rail_sets
 from wattune.core.errors import InputError
 from wattune.core.measurement import Trace
-from wattune.io import read_data, write_text
+from wattune.io import check_output, read_data, write_text
 
 BRIDGED_S = 5.0
 """Energy is taken as if a gap this long were a straight line; over a longer one it is unknown."""
@@ -279,6 +279,8 @@ def read_log(path: Path) -> tuple[bytes, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import tegrastats``; returns the exit code."""
+    if args.output is not None:
+        check_output(args.output, "The trace")
     data, name = read_log(args.log)
     if args.output is not None and args.output.exists() and args.output.samefile(args.log):
         raise InputError(

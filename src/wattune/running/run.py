@@ -18,9 +18,9 @@ from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
 from wattune.core.governor import Governor
-from wattune.core.objectives import SYNTAX, parse_objective
+from wattune.core.objectives import add_objective_argument, parse_objective
 from wattune.core.settings import MAXN, Setting, parse_setting
-from wattune.io import write_json
+from wattune.io import check_output, write_json
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running import process
@@ -73,12 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds per clock (default: %(default)g)",
     )
-    parser.add_argument(
-        "--objective",
-        default="energy",
-        metavar="O",
-        help=f"what is minimised: {SYNTAX}",
-    )
+    add_objective_argument(parser)
     parser.add_argument(
         "--best-effort", action="store_true", help="run with the clocks left alone where they cannot be held"
     )
@@ -141,7 +136,7 @@ def run(
     parse_objective(args.objective)
     baseline = None if args.baseline is None else read_baseline(args.baseline)
     if args.json is not None:
-        _check_folder(args.json)
+        check_output(args.json, "The receipt")
     log_it = keep() if args.mlflow and keep is not None else None
     with process.signals_kept(), _steps_file(environment) as steps_file:
         return _run(args, command, environment, steps_file, features_of, baseline, log_it)
@@ -340,13 +335,3 @@ def _steps_file(environment: dict[str, str]) -> Iterator[Path]:
         path = Path(folder) / "steps"
         environment[STEPS_VARIABLE] = str(path)
         yield path
-
-
-def _check_folder(path: Path) -> None:
-    folder = path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or path.is_dir():
-        raise InputError(
-            f"The receipt cannot be kept at {path}.",
-            "A file in a folder that you may write to was expected.",
-            "Name another one.",
-        )
