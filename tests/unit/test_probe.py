@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.objectives import Objective
-from wattune.core.probe import MAX_STEPS, Measure, Probe, law_at, library
+from wattune.core.probe import MAX_STEPS, Measure, Probe, _misfit, law_at, library
 
 ORIN = [306.0, 408.0, 510.0, 612.0, 714.0, 816.0, 918.0, 1020.0, 1122.0, 1224.0, 1300.5]
 DESKTOP = [210.0 + 30.0 * i for i in range(60)]
@@ -247,3 +248,34 @@ def test_a_board_needs_the_standard_library_only() -> None:
         "assert not {'numpy', 'scipy', 'sklearn', 'pandas'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_work_that_is_hardly_known_takes_nothing_from_the_power() -> None:
+    """Steps on other batches at every clock: energy and time off by one factor each. What both say of power and voltage stands."""
+    table = [float(mhz) for mhz in range(300, 1301, 100)]
+    law = (6.0, 1.6, 0.45, 0.72, 0.35, 0.4, 0.25)
+    truth = {mhz: tuple(math.exp(v) for v in law_at(law, mhz / table[-1])) for mhz in table}
+    best = min(energy for energy, _ in truth.values())
+
+    def loss(seed: int, *, told: bool) -> float:
+        rng = random.Random(seed)
+
+        def measure(mhz: float) -> Any:
+            work = math.exp(rng.gauss(0.0, 0.05))
+            energy, time = truth[mhz]
+            return (energy * work, time * work, 0.05) if told else (energy * work, time * work)
+
+        return truth[Probe(table, measure).run().chosen][0] / best - 1.0
+
+    told, untold = ([loss(seed, told=t) for seed in range(40)] for t in (True, False))
+    assert sum(told) < 0.8 * sum(untold), (sum(told), sum(untold))
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=4))
+def test_where_the_work_is_known_nothing_changes(readings: list[tuple[float, float]]) -> None:
+    energy, time = ([pair[which] for pair in readings] for which in (0, 1))
+    level, time_level, squares = _misfit(energy, time, [1.0] * len(readings))
+    assert level == pytest.approx(sum(energy) / len(energy), abs=1e-9)
+    assert time_level == pytest.approx(sum(time) / len(time), abs=1e-9)
+    plain = sum((e - level) ** 2 for e in energy) + sum((t - time_level) ** 2 for t in time)
+    assert squares == pytest.approx(plain, abs=1e-9)

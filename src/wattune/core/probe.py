@@ -74,8 +74,10 @@ FAMILY_REL = 0.02
 FAMILY_SHARE = 0.5
 """What the family weighs before anything is measured; the library weighs the rest."""
 
-Measure = Callable[[float], tuple[float, float | None]]
-"""Clock in MHz -> energy in joules and time in seconds of one unit of work; the time is None where nobody knows it."""
+Measure = Callable[[float], "tuple[float, float | None] | tuple[float, float | None, float]"]
+"""Clock in MHz -> energy in joules and time in seconds of one unit of work; the time is None where nobody knows it. Where the work
+itself is known only within a relative standard error, as steps on batches of differing length are, that comes third: energy and time
+are then off by one and the same factor, and their ratio, the power, is not."""
 
 Law = tuple[float, float, float, float, float, float, float]
 """Ratio r of the scaling to the constant part of time at the top clock, overlap p, knee (share of the top clock), voltage floor
@@ -270,6 +272,7 @@ class Probe:
     starts: tuple[float, float] = STARTS
     _probed: list[int] = field(init=False, default_factory=list)
     _points: list[Point] = field(init=False, default_factory=list)
+    _shared: list[float] = field(init=False, default_factory=list)
     _at_probes: list[list[tuple[float, float]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -322,6 +325,7 @@ class Probe:
         """
         self._probed.clear()
         self._points.clear()
+        self._shared.clear()
         self._at_probes.clear()
         allowed = self._allowed
         enough = min(2, allowed)  # one reading has no shape: it cannot contradict a prior
@@ -391,7 +395,7 @@ class Probe:
 
     def _measure(self, index: int) -> None:
         mhz = self._table[index]
-        energy_j, time_s = self.measure(mhz)
+        energy_j, time_s, *shared = self.measure(mhz)
         for name, value in (("energy", energy_j), ("time", time_s)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(
@@ -405,6 +409,7 @@ class Probe:
             )
         self._probed.append(index)
         self._points.append(Point(energy_j, time_s))
+        self._shared.append(shared[0] if shared else 0.0)
         self._at_probes.append(self._logs(index))
 
     def _believe(self) -> _Belief:
@@ -416,10 +421,17 @@ class Probe:
         freedom = n - 1 + max(0, len(timed) - 1)
         scale = NOISE_DOF * self._error_rel**2
         power = -0.5 * (NOISE_DOF + freedom)
+        shared = [self._error_rel**2 / (self._error_rel**2 + 2.0 * rel**2) for rel in self._shared]
+        split = len(timed) == n and any(self._shared)
         scored = []
         for k, against in enumerate(self._scores):
             here = [column[k] for column in self._at_probes]
             off = [e - h[0] for e, h in zip(energies, here, strict=True)]
+            if split:
+                late = [t - h[1] for t, h in zip(times, here, strict=True)]
+                level, time_level, squares = _misfit(off, late, shared)
+                scored.append((power * math.log1p(squares / scale) + against, k, level, time_level, squares))
+                continue
             level = sum(off) / n
             squares = sum([(o - level) ** 2 for o in off])
             time_level = 0.0
@@ -513,10 +525,12 @@ class Probe:
             )
             energy_j, time_s = energies[i], times[i] if times else None
             if i in self._probed:
-                point = self._points[self._probed.index(i)]
-                energy_j *= (point.energy_j / energy_j) ** self._trust
+                at = self._probed.index(i)
+                point = self._points[at]
+                trust = self._trust * self._error_rel**2 / (self._error_rel**2 + self._shared[at] ** 2)
+                energy_j *= (point.energy_j / energy_j) ** trust
                 if time_s is not None and point.time_s is not None:
-                    time_s *= (point.time_s / time_s) ** self._trust
+                    time_s *= (point.time_s / time_s) ** trust
             predicted[mhz] = Predicted(energy_j, time_s, 100.0 * math.sqrt(variance))
         return predicted
 
@@ -543,6 +557,28 @@ class Probe:
             feasible=choice.feasible,
             reason=choice.reason,
         )
+
+
+def _misfit(
+    energy: Sequence[float], time: Sequence[float], shared: Sequence[float]
+) -> tuple[float, float, float]:
+    """Levels of energy and time, and the squares that remain, where both are off by a factor of their own at every clock.
+
+    Turned by 45 degrees the errors are independent: the difference (power) has a reading's error alone, the sum that of the work too.
+
+    Args:
+        energy: logarithms of the measured energies, less the curve's.
+        time: the same of the times.
+        shared: what each clock's sum weighs: 1 where the work is known, 0 where it is not at all.
+    """
+    n, root = len(energy), math.sqrt(0.5)
+    differences = [(e - t) * root for e, t in zip(energy, time, strict=True)]
+    sums = [(e + t) * root for e, t in zip(energy, time, strict=True)]
+    difference = sum(differences) / n
+    total = sum([w * s for w, s in zip(shared, sums, strict=True)]) / sum(shared)
+    squares = sum([(d - difference) ** 2 for d in differences])
+    squares += sum([w * (s - total) ** 2 for w, s in zip(shared, sums, strict=True)])
+    return (total + difference) * root, (total - difference) * root, squares
 
 
 def _normal(scores: Sequence[float]) -> list[float]:

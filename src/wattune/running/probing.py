@@ -32,9 +32,12 @@ LEAST_STEPS = 3
 STEADY = 0.005
 """A window goes on until the mean time of a step is known to this share (one standard error): batches differ in length."""
 
+UNKNOWN_REL = 0.5
+"""Error of a window too short to say its own."""
+
 BLOCKS = 24
-LONGEST = 12.0
-"""It ends at this many times its length in any case."""
+LONGEST, LONGEST_UNSAID = 12.0, 36.0
+"""It ends at this many times its length in any case; the second where nobody says how much work the steps are."""
 
 START_S = 60.0
 """How long the first steps are waited for: models are loaded and compiled first."""
@@ -86,6 +89,7 @@ class Measured:
         work: mean work of a step in the window; 1 where nobody says.
         steps: how many lie in the window; `window_s` its length.
         util_pct: mean load of the GPU; None where unknown.
+        error_rel: standard error of the work of its steps, and hence of their energy and time alike, relative.
     """
 
     mhz: float | None
@@ -95,6 +99,7 @@ class Measured:
     window_s: float
     util_pct: float | None
     work: float = 1.0
+    error_rel: float = 0.0
 
     @property
     def each(self) -> Point:
@@ -106,6 +111,7 @@ class Measured:
         return {
             "mhz": "maxn" if self.mhz is None else self.mhz, "energy_j_per_step": self.energy_j, "time_s_per_step": self.time_s,
             "steps": self.steps, "window_s": round(self.window_s, 3), "gpu_util_pct": self.util_pct,
+            "error_rel": round(self.error_rel, 5),
         }  # fmt: skip
 
 
@@ -185,14 +191,14 @@ class LiveProbe:
             "steps": sum(one.steps for one in self.measured),
         }
 
-    def _measure(self, mhz: float) -> tuple[float, float]:
+    def _measure(self, mhz: float) -> tuple[float, float, float]:
         self.live.set_clock(mhz)
         one = self._window(mhz)
         self._refuse_strange(one)
         self.measured.append(one)
         each = one.each
         assert each.time_s is not None  # steps have times
-        return each.energy_j, each.time_s
+        return each.energy_j, each.time_s, one.error_rel
 
     def _first_steps(self) -> None:
         """Wait until it trains, and see how long a step takes."""
@@ -236,7 +242,9 @@ class LiveProbe:
             if len(edges) > LEAST_STEPS:
                 first, last = edges[0], edges[-1]
                 took = last.t_s - first.t_s
-                if last.steps - first.steps >= most or took >= LONGEST * self.window_s:
+                said = last.work - first.work != last.steps - first.steps
+                longest_s = (LONGEST if said else LONGEST_UNSAID) * self.window_s
+                if last.steps - first.steps >= most or took >= longest_s:
                     break
                 if took >= self.window_s and _spread(edges) <= STEADY:
                     break
@@ -252,8 +260,16 @@ class LiveProbe:
             raise GaveUpError(f"A window has no energy: {window.sets[name].reason or 'it reads 0 J.'}")
         self._step_s = seconds / steps
         work = (last.work - first.work) / steps
+        error_rel = 0.0 if said else min(_spread(edges), UNKNOWN_REL)
         return Measured(
-            mhz, energy_j / steps, self._step_s, steps, seconds, window.util_pct, work if work > 0 else 1.0
+            mhz,
+            energy_j / steps,
+            self._step_s,
+            steps,
+            seconds,
+            window.util_pct,
+            work if work > 0 else 1.0,
+            error_rel,
         )
 
     def _refuse_strange(self, one: Measured) -> None:
