@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wattune.boards.jetson.powermode import parse_jetson_clocks
 from wattune.cli import main
-from wattune.profiling.importing_jetson_clocks import summarise
+from wattune.profiling.importing.jetson_clocks import summarise
 
 ORIN = (
     "SOC family:tegra234  Machine:NVIDIA Jetson AGX Orin Developer Kit\nOnline CPUs: 0-11\n"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from schemas import schema
 from wattune.boards.jetson.tegrastats import Core, Sample, parse_line, parse_log, rail_sets
 from wattune.core.errors import InputError
-from wattune.profiling.importing_tegrastats import add_arguments, run, summarise, trace_text
+from wattune.profiling.importing.tegrastats import add_arguments, run, summarise, trace_text
 
 CORES_12 = ",".join(["0%@729"] * 12)
 JP5_OFF = (

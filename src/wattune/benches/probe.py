@@ -161,7 +161,7 @@ def judge_curves(curves: Mapping[str, EnergyCurve], *, seeds: int = RECORDED_SEE
 
 def recorded_curves(folder: Path | None) -> dict[str, dict[str, EnergyCurve] | str]:
     """Curves of every source of :data:`SOURCES`, or the text ``absent``."""
-    from wattune.profiling.importing import import_sweep
+    from wattune.profiling.importing.sweep import import_sweep
 
     found: dict[str, dict[str, EnergyCurve] | str] = {}
     for name, (_, file, rules) in SOURCES.items():

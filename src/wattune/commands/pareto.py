@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wattune.commands.workload import add_workload_arguments, catalogue_workload, features_for
 from wattune.core.curve import Point
 from wattune.core.errors import InputError
 from wattune.core.objectives import Answer, answer_at, baseline_of, pareto_front
@@ -167,7 +168,8 @@ def write(fronts: list[Front], as_json: bool) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that `wattune pareto` has beyond those that describe a workload."""
+    """The arguments of `wattune pareto`."""
+    add_workload_arguments(parser, objective=False)
     parser.add_argument(
         "--virtual",
         action="store_true",
@@ -176,3 +178,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep", type=Path, nargs="+", metavar="SWEEP", help="recorded sweeps, or folders of them"
     )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Handle ``wattune pareto``; returns the exit code."""
+    if args.sweep is not None:
+        if args.virtual:
+            raise InputError("--sweep and --virtual were given.", "One of them was expected.")
+        write(recorded_fronts(args.sweep), args.json)
+        return 0
+    if args.virtual:
+        from wattune.boards.virtual.board import DEFAULT_CONSTANTS, VirtualBoard
+
+        if args.model is None or args.task is None:
+            raise InputError(
+                "The virtual board needs a model and a task.", "--model and --task were expected."
+            )
+        workload = catalogue_workload(args)
+        board = VirtualBoard(DEFAULT_CONSTANTS)
+        points = {row["mhz"]: Point(row["energy_j"], row["time_s"]) for row in board.predict(workload)}
+        front = front_of(
+            points,
+            workload=workload.id,
+            board=board.info.id,
+            source="virtual board, per step",
+            provenance="simulated",
+            unit=PER_STEP,
+        )
+    else:
+        from wattune.running.choosing import load_governor
+
+        governor = load_governor(args.governor)
+        given, _ = features_for(args, governor)
+        expected = governor.expected_curve(given)
+        front = front_of(
+            {} if expected is None else expected.points,
+            workload="-".join(name.lower() for name in (args.model, args.task) if name) or "workload",
+            board=governor.board,
+            source=f"leaf of governor {governor.digest[:12]}",
+            provenance=governor.provenance,
+            unit=RELATIVE,
+        )
+    write([front], args.json)
+    return 0

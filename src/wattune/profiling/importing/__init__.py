@@ -1,0 +1,1 @@
+"""Foreign logs and tables into our formats: `wattune import`."""
