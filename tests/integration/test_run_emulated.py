@@ -397,8 +397,8 @@ def test_the_overhead_of_nothing_is_small(board: Served) -> None:
 
 
 def test_a_probe_finds_a_clock_while_the_command_trains(board: Served) -> None:
-    follow = [sys.executable, str(TESTS / "follow.py"), str(board.root), "70"]
-    done = run(board, "--probe", "--probe-window", "0.5", "--json", "r.json", "--", *follow)
+    follow = [sys.executable, str(TESTS / "follow.py"), str(board.root), "120"]
+    done = run(board, "--probe", "--probe-window", "0.2", "--json", "r.json", "--", *follow)
     receipt = json.loads(Path("r.json").read_text())
     assert done.returncode == 0, done.stderr
     probe = receipt["probe"]
@@ -445,7 +445,7 @@ def probe_script(board: Served, seconds: float, pause: float) -> tuple[dict[str,
         str(board.root),
         "--probe",
         "--probe-window",
-        "1",
+        "0.3",
         "--json",
         "r.json",
         "--",

@@ -269,7 +269,7 @@ def test_a_plain_loop_is_held_and_measured(board: Served) -> None:
 
 
 def test_a_plain_loop_probes(board: Served) -> None:
-    receipt = loop(board, 120, probe=True, probe_window_s=0.5)
+    receipt = loop(board, 120, probe=True, probe_window_s=0.25)
     assert receipt["probe"]["gave_up"] is None, receipt["notes"]
     assert len(receipt["probe"]["measured"]) >= 2
     assert receipt["measured_saving_pct"] > 0
