@@ -20,6 +20,7 @@ from schemas import schema
 from wattune.boards.virtual.board import DEFAULT_CONSTANTS
 from wattune.config import to_config
 from wattune.core.errors import InputError, IntegrityError
+from wattune.core.objectives import Objective, choose
 from wattune.learning.export import train_governor
 from wattune.learning.judge import judge, summarise
 from wattune.learning.labeltree import Candidate, Encoder, LabelTree
@@ -79,6 +80,26 @@ class TestSearch:
         fitted = LabelTree(table.training, SPACE.features, trained.search.best.candidate, SPACE.seed)
         for row in table.workloads:
             assert trained.governor.decide(row.features).setting == fitted.predict(row.features)
+
+    @pytest.mark.parametrize("share", [5.0, 10.0, 20.0, 40.0, 80.0])
+    def test_a_limit_in_time_is_kept_by_every_training_workload(
+        self, table: FeatureTable, share: float
+    ) -> None:
+        governor = train_governor(table, table.training, SPACE).governor
+        limit = Objective("energy", max_slowdown_pct=share)
+        means_break_it = 0
+        for row in table.training:
+            decision = governor.decide_for(row.features, limit)
+            assert decision.feasible
+            slowdown = row.measured.slowdown_pct(decision.setting)
+            assert slowdown is not None
+            assert slowdown <= share + 1e-6
+            curve = governor.expected_curve(row.features)
+            assert curve is not None
+            by_mean = row.measured.slowdown_pct(choose(curve.points, limit).setting)
+            means_break_it += by_mean is not None and by_mean > share
+        if share == 10.0:
+            assert means_break_it > 0  # else this test shows nothing
 
     def test_held_out_rows_never_touch_the_governor(self, tmp_path: Path) -> None:
         document = train_governor(

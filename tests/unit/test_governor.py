@@ -185,7 +185,8 @@ def test_a_decision_takes_microseconds_and_the_largest_tree_is_small() -> None:
     settings_ = (*(306.0 + 90.0 * i for i in range(11)), MAXN)
     names = ("layers", "hidden", "seq_len", "gpu_util_ref_pct")
     curve = tuple(round(0.71234 + 0.02345 * i, 5) for i in range(12))
-    full = Leaf(306.0, 3, 21.12345, (5.12345, 15.12345), curve, curve, (-5.12345, 25.12345), 3.12345)
+    slowest = tuple(round(1.712 + 0.023 * i, 3) for i in range(12))
+    full = Leaf(306.0, 3, 21.12345, (5.12345, 15.12345), curve, curve, (-5.12345, 25.12345), 3.12345, slowest)
     nodes: list[Split | Leaf] = [Split(names[i % 4], 10.0 + i, None, 2 * i + 1, 2 * i + 2) for i in range(7)]
     ranges = tuple(FeatureRange(n, "units", "number", 1.23456, 99.98765, (), 12.34567) for n in names)
     category = FeatureRange("family", "", "category", None, None, ("bert", "deberta-v2", "gpt-neox"), "bert")

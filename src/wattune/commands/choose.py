@@ -46,10 +46,11 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     if args.command == "explain":
-        return _explain(governor, decision, given, assumed)
+        return _explain(governor, objective, decision, given, assumed)
     out(f"{clock(decision.setting)}  ({decision.rule})")
     out(_expectation(governor, decision))
     say_limit(decision)
+    _say_how_held(governor, objective, decision)
     _say_caveats(governor, decision, assumed)
     return 0
 
@@ -64,6 +65,18 @@ def _unit(args: argparse.Namespace) -> Any:
     if args.maxn_time_s is None and args.maxn_energy_j is None:
         return None
     return Point(math.nan if args.maxn_energy_j is None else args.maxn_energy_j, args.maxn_time_s)
+
+
+def _say_how_held(governor: Any, objective: Any, decision: Any) -> None:
+    """What a limit in time is held against, beside the mean that is printed."""
+    if objective.limited not in ("max_slowdown_pct", "deadline_s") or decision.abstained:
+        return
+    if governor.knows_slowest:
+        out(
+            "The limit is held against the slowest training workload of the leaf; the time above is their mean."
+        )
+    else:
+        out("The limit is held against the mean of the leaf; a workload of it may take longer.")
 
 
 def say_limit(decision: Any) -> None:
@@ -107,7 +120,9 @@ def _explanation(governor: Any, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _explain(governor: Any, decision: Any, given: dict[str, Any], assumed: dict[str, Any]) -> int:
+def _explain(
+    governor: Any, objective: Any, decision: Any, given: dict[str, Any], assumed: dict[str, Any]
+) -> int:
     from wattune.core.explain import because, flips
     from wattune.core.features import FEATURES
 
@@ -133,5 +148,6 @@ def _explain(governor: Any, decision: Any, given: dict[str, Any], assumed: dict[
     if path and not others:
         out("No change of a single feature changes the answer.")
     say_limit(decision)
+    _say_how_held(governor, objective, decision)
     _say_caveats(governor, decision, assumed)
     return 0

@@ -9,7 +9,8 @@ Format (``schema_version`` 1; JSON schema in ``wattune/schemas/governor.schema.j
                {"setting_hz", "n", "expected_saving_pct", "saving_range_pct", "rel_energy", "rel_time"}],
      "training": {"fingerprint", "n_workloads", "hyper_parameters", ...}, "fallback_hz": "maxn"}
 
-Optional: a leaf's ``saving_interval_pct`` ([lo, hi] or null) and ``regret_bound_pct``, and at the top
+Optional: a leaf's ``rel_time_max`` (as `rel_time`, of the slowest of its training workloads; limits in time are held
+against it), ``saving_interval_pct`` ([lo, hi] or null) and ``regret_bound_pct``, and at the top
 ``"abstain": {"beyond": 1.5, "tolerated_loss_pct": 0.5}`` (the latter 0 where it is missing). A governor that abstains leaves
 MAXN untouched where a leaf's interval of the saving is unknown or includes a loss greater than the tolerated one, and where a
 feature lies outside its training range by more than the factor `beyond`.
@@ -212,7 +213,9 @@ class Governor:
     ) -> Decision:
         """Choose the setting that an objective asks for, from the mean curves of the workload's leaf.
 
-        Least energy is the leaf's own answer, and stays so under a limit that its setting keeps. The governor declines as it
+        A limit in time is held against the slowest training workload of the leaf at each setting, where the governor knows
+        it: a mean would be too slow for half of them. Least energy is the leaf's own answer, and stays so under a limit that
+        its setting keeps. The governor declines as it
         does for energy; what an objective gives up in energy for time is no reason to decline.
 
         Args:
@@ -234,8 +237,11 @@ class Governor:
             raise _bad("its leaf knows no energies")
         points = self._in_units(expected.points, objective, unit)
         by_energy = objective.name in ("energy", "battery")
-        answer = choose(points, objective)
-        if by_energy and leaf.setting in points and keeps(points, leaf.setting, objective):
+        held = points
+        if objective.limited in ("max_slowdown_pct", "deadline_s") and leaf.rel_time_max:
+            held = self._in_units(self._slowest(leaf), objective, unit)
+        answer = choose(points, objective, held)
+        if by_energy and leaf.setting in points and keeps(held, leaf.setting, objective):
             answer = answer_at(points, leaf.setting, objective)
         interval = self._shifted(leaf, answer.setting)
         risk = (
@@ -244,7 +250,7 @@ class Governor:
         asked = replace(leaf, setting=answer.setting, saving_interval_pct=interval)
         reason = self._reason_to_abstain(full, asked, risk)
         if reason and answer.setting != MAXN:
-            kept = objective.limited is None or (MAXN in points and keeps(points, MAXN, objective))
+            kept = objective.limited is None or (MAXN in points and keeps(held, MAXN, objective))
             limit = "" if kept else "MAXN may not keep the limit."
             known = 0.0 if self.baseline == MAXN else None
             return replace(
@@ -317,6 +323,19 @@ class Governor:
             if energy is not None
         }
         return EnergyCurve(points) if points else None
+
+    @property
+    def knows_slowest(self) -> bool:
+        """Whether limits in time are held against the slowest training workload of a leaf, not against their mean."""
+        return all(bool(leaf.rel_time_max) for leaf in self.tree.nodes if isinstance(leaf, Leaf))
+
+    def _slowest(self, leaf: Leaf) -> dict[Setting, Point]:
+        """The leaf's mean energies with the times of its slowest training workload at each setting."""
+        return {
+            setting: Point(energy, time)
+            for setting, energy, time in zip(self.settings, leaf.rel_energy, leaf.rel_time_max, strict=True)
+            if energy is not None
+        }
 
     def _reason_to_abstain(self, full: Features, leaf: Leaf, by_energy: bool = True) -> str:
         """Why MAXN is better left untouched; empty where the leaf's setting may be taken.
@@ -422,8 +441,11 @@ def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting
         if FEATURES[feature].kind == "category":
             return Split(feature, None, _text(entry, "category"), left, right)
         return Split(feature, _number(entry.get("threshold"), "a threshold"), None, left, right)
-    curves = []
-    for key in ("rel_energy", "rel_time"):
+    curves: list[tuple[float | None, ...]] = []
+    for key in ("rel_energy", "rel_time", "rel_time_max"):
+        if key == "rel_time_max" and key not in entry:
+            curves.append(())
+            continue
         values = _list(entry, key)
         if len(values) != len(allowed):
             raise _bad(f"'{key}' of a leaf does not match its clock table")
@@ -444,6 +466,7 @@ def _node(entry: Any, names: frozenset[str], allowed: Mapping[int | str, Setting
         saving_range_pct=None if span is None else (_number(span[0], "saving"), _number(span[1], "saving")),
         rel_energy=curves[0],
         rel_time=curves[1],
+        rel_time_max=curves[2],
         saving_interval_pct=None
         if interval is None
         else (_number(interval[0], "saving"), _number(interval[1], "saving")),
@@ -568,6 +591,7 @@ def governor_document(
             "saving_range_pct": None if n.saving_range_pct is None else list(n.saving_range_pct),
             "rel_energy": list(n.rel_energy),
             "rel_time": list(n.rel_time),
+            **({"rel_time_max": list(n.rel_time_max)} if n.rel_time_max else {}),
             **spread(n),
         }
 

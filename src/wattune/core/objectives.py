@@ -210,12 +210,17 @@ def cost_of(objective: Objective, point: Point) -> float:
     return float(point.energy_j * point.time_s ** (1 if objective.name == "edp" else 2))
 
 
-def choose(points: Mapping[Setting, Point], objective: Objective = ENERGY) -> Answer:
+def choose(
+    points: Mapping[Setting, Point],
+    objective: Objective = ENERGY,
+    held: Mapping[Setting, Point] | None = None,
+) -> Answer:
     """The setting that an objective asks for; ties go to the faster setting.
 
     Args:
         points: setting -> energy and time of the same work; at least one.
         objective: what is minimised, and the limit.
+        held: the energies and times that the limit is held against, where they are other than `points`.
 
     Raises:
         InputError: no settings, or the objective needs times that are missing.
@@ -230,13 +235,14 @@ def choose(points: Mapping[Setting, Point], objective: Objective = ENERGY) -> An
             "A time at every setting was expected.",
             "Choose the objective energy, or measure times too.",
         )
-    excess = _excess(points, objective, limit)
+    held = points if held is None else held
+    excess = _excess(held, objective, limit)
     allowed = [s for s in points if excess(s) <= _SLACK]
     if allowed:
         return _answer(points, _least(points, allowed, lambda s: cost_of(objective, points[s])), objective)
     nearest = _least(points, list(points), excess)
     assert limit is not None  # without a limit everything is allowed
-    reached = _reached(points, nearest, limit)
+    reached = _reached(held, nearest, limit)
     return replace(
         _answer(points, nearest, objective),
         feasible=False,

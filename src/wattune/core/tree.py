@@ -57,6 +57,7 @@ class Leaf:
         rel_time: mean time relative to the baseline, likewise.
         saving_interval_pct: where the saving of a workload not trained on is expected (conformal); None where unknown.
         regret_bound_pct: what such a workload is expected to lose at most against its optimum; None where unknown.
+        rel_time_max: the greatest relative times, which limits in time are held against; empty where they were not kept.
     """
 
     setting: Setting
@@ -67,6 +68,7 @@ class Leaf:
     rel_time: tuple[float | None, ...]
     saving_interval_pct: tuple[float, float] | None = None
     regret_bound_pct: float | None = None
+    rel_time_max: tuple[float | None, ...] = ()
 
 
 Node = Split | Leaf

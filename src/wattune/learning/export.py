@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,11 @@ def _round(value: float) -> float:
     return round(value, DECIMALS) + 0.0  # no negative zero
 
 
+def _round_up(value: float) -> float:
+    """To three decimals and never down: a limit that the file keeps is kept by the work it stands for."""
+    return math.ceil(round(1000.0 * value, 6)) / 1000.0
+
+
 def _leaf(
     picked: Setting, rows: Sequence[WorkloadRows], settings: tuple[Setting, ...], baseline: str | None
 ) -> Leaf:
@@ -44,26 +50,28 @@ def _leaf(
         ]
         return _round(mean(values)) if values else None
 
-    def rel_time(setting: Setting) -> float | None:
+    def times(setting: Setting) -> list[float]:
         values = []
         for row in rows:
             if setting in row.measured.points:
                 here = row.measured.points[setting].time_s
                 base = row.measured.points[reference(row)].time_s
                 if here is None or base is None:
-                    return None
+                    return []
                 values.append(here / base)
-        return _round(mean(values)) if values else None
+        return values
 
     savings = [s for s in (row.measured.saving_pct(row.nearest(picked)) for row in rows) if s is not None]
     known = baseline is not None
+    relative = [times(setting) for setting in settings]
     return Leaf(
         setting=picked,
         n=len(rows),
         expected_saving_pct=_round(mean(savings)) if known else None,
         saving_range_pct=(_round(min(savings)), _round(max(savings))) if known else None,
         rel_energy=tuple(rel_energy(s) for s in settings),
-        rel_time=tuple(rel_time(s) for s in settings),
+        rel_time=tuple(_round(mean(found)) if found else None for found in relative),
+        rel_time_max=tuple(_round_up(max(found)) if found else None for found in relative),
     )
 
 
