@@ -34,7 +34,13 @@ def _sweep(args: argparse.Namespace) -> int:
 
     if args.export is not None:
         check_output(args.export, "The sweep")
-    written = sweep_outside_pipeline(args.workloads, Path(args.into), export=args.export)
+    try:
+        written = sweep_outside_pipeline(args.workloads, Path(args.into), export=args.export)
+    except KeyboardInterrupt:
+        logging.getLogger("wattune").info(
+            "What was measured is kept in %s; the same command goes on from there.", args.into
+        )
+        raise
     for path in written:
         out(str(path))
     return 0

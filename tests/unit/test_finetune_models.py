@@ -176,7 +176,8 @@ def test_longer_examples_are_cut_where_the_model_ends(tmp_path: Path) -> None:
 
 
 def test_choose_takes_a_model_and_data_of_ones_own(tmp_path: Path, data: str) -> None:
-    from wattune import cli
+    from wattune.cli import build_parser
+    from wattune.commands.workload import given_features
 
     where = folder(tmp_path / "bert", BERT, weights=True)
     words = [
@@ -190,10 +191,10 @@ def test_choose_takes_a_model_and_data_of_ones_own(tmp_path: Path, data: str) ->
         "--label-column",
         "label",
     ]
-    given, assumed = cli._given_features(cli.build_parser().parse_args(words))
+    given, assumed = given_features(build_parser().parse_args(words))
     made = job(where, data, from_config=False)
     assert given == made.ready()["features"]
     assert assumed == {"batch_size": 32.0}
     for wrong in (["choose", "--data", data], [*words, "--model", "bert-base"]):
         with pytest.raises(InputError, match="One of --model and --config"):
-            cli._given_features(cli.build_parser().parse_args(wrong))
+            given_features(build_parser().parse_args(wrong))

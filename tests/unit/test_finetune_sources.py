@@ -69,6 +69,30 @@ def test_names_of_classes_are_numbered_in_their_alphabetical_order(tmp_path: Pat
     assert (made.labels, made.n_labels) == ([1, 0, 1], 2)
 
 
+@pytest.mark.parametrize(
+    ("labels", "settings", "says"),
+    [
+        (["good", "", "bad"], {}, "Row 2 of .* no label"),
+        (["good", " ", "bad"], {}, "Row 2 of .* no label"),
+        (["0.5", "1.5", "2.5"], {}, "--kind regression"),
+        (["1e3", "2", "3"], {}, "--kind regression"),
+        (["a", "b", "c"], {"text_columns": ("text", "label")}, "as a text and as the label"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(tmp_path: Path, labels, settings, says: str) -> None:
+    made = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    with pytest.raises(InputError, match=says):
+        load(write_csv(tmp_path / "a.csv", made), **(CLASSES | settings))
+
+
+def test_a_class_of_its_own_for_every_example_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = [{"text": f"text {n}", "label": f"name {n}"} for n in range(30)]
+    load(write_csv(tmp_path / "a.csv", made), **CLASSES)
+    assert "30 classes in 30 examples" in caplog.text
+
+
 def test_a_class_that_no_example_has_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stars = [{"text": "x", "label": n} for n in (1, 2, 5)]
     made, _ = load(write_csv(tmp_path / "a.csv", stars), **CLASSES)

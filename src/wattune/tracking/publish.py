@@ -126,7 +126,7 @@ def refusal_reason(results: Results, name: str) -> str | None:
         return None
     failed = [f"{rule['rule']}: {rule['reason']}" for rule in decision["rules"] if rule["passed"] is False]
     why = f" ({'; '.join(failed)})" if failed else ""
-    return f"the gate did not promote it: {decision['verdict']} in mode {decision['mode']}{why}"
+    return f"not promoted: the gate's verdict is '{decision['verdict']}', in mode {decision['mode']}{why}"
 
 
 def reading_order(figures: list[Path]) -> list[Path]:

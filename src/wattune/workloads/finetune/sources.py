@@ -20,6 +20,9 @@ from wattune.workloads.finetune.spec import GLUE, GLUE_COLUMNS, MADE_UP, Finetun
 
 log = logging.getLogger(__name__)
 
+MANY_CLASSES = 20
+"""With more examples than that, and half as many classes, it is said."""
+
 _PROMPT_PAIRS = (
     ("prompt", "completion"),
     ("prompt", "response"),
@@ -294,6 +297,12 @@ def _examples(spec: FinetuneSpec, rows: Any, source: str, n_labels: int | None =
         made = Examples(texts[0], texts[1] if len(texts) > 1 else None, None, 0, source)
     else:
         label_name = spec.label_column or "label"
+        if label_name in columns:
+            raise InputError(
+                f"Column '{label_name}' was named as a text and as the label.",
+                "Two columns were expected.",
+                "Name the right ones with text_columns and label_column (`--text-columns`, `--label-column`).",
+            )
         labels = _column(rows, label_name, source)
         if kind == "regression":
             made = Examples(texts[0], _second(texts), _values(labels, label_name, source), 1, source)
@@ -341,6 +350,19 @@ def _classes(labels: Sequence[Any], name: str, source: str, wanted: int | None) 
     if all(isinstance(label, str) and label.strip().lstrip("-").isdigit() for label in labels):
         labels = [int(label) for label in labels]
     if all(isinstance(label, str) for label in labels):
+        for row, label in enumerate(labels, 1):
+            if not label.strip():
+                raise InputError(
+                    f"Row {row} of {source} has no label in column '{name}'.",
+                    "A label in every row was expected.",
+                    "Take that row out, or label it.",
+                )
+        if _are_numbers(labels):
+            raise InputError(
+                f"Column '{name}' of {source} holds numbers such as {labels[0]}, and no classes.",
+                "Whole numbers from 0, or names, were expected.",
+                "For numbers to be predicted set kind=regression (`--kind regression`).",
+            )
         known = {label: number for number, label in enumerate(sorted(set(labels)))}
         labels = [known[label] for label in labels]
     count = wanted if wanted is not None else max((v for v in labels if isinstance(v, int)), default=0) + 1
@@ -358,12 +380,25 @@ def _classes(labels: Sequence[Any], name: str, source: str, wanted: int | None) 
             "Check the column, or set kind=regression (`--kind regression`).",
         )  # fmt: skip
     classes = [int(label) for label in labels]
+    if wanted is None and len(classes) > MANY_CLASSES and len(set(classes)) > len(classes) / 2:
+        log.warning(
+            "Column '%s' of %s has %d classes in %d examples: nothing can be learnt of most of them. Is it the right column?",
+            name, source, len(set(classes)), len(classes),
+        )  # fmt: skip
     if wanted is None and (absent := sorted(set(range(count)) - set(classes))):
         log.warning(
             "No example in column '%s' of %s has class %s; the classifier gets %d outputs all the same. Number the classes from 0.",
             name, source, ", ".join(map(str, absent[:5])) + (" ..." if len(absent) > 5 else ""), count,
         )  # fmt: skip
     return classes, count
+
+
+def _are_numbers(labels: Sequence[str]) -> bool:
+    """Whether all labels are numbers, written as texts."""
+    try:
+        return all(math.isfinite(float(label)) for label in labels)
+    except ValueError:
+        return False
 
 
 def _chats(values: Iterable[Any], source: str) -> list[list[dict[str, str]]]:
