@@ -77,15 +77,16 @@ class Front:
 
     def blocks(self) -> list[Block]:
         """The front for a terminal."""
-        names = ["setting MHz", "saving %", "slowdown %"]
-        cells = [
-            [setting_label(a.setting) for a in self.answers],
-            [f"{a.saving_pct:.1f}" for a in self.answers],
-            ["unknown" if a.slowdown_pct is None else f"{a.slowdown_pct:+.1f}" for a in self.answers],
-        ]
+        names = ["setting MHz"]
+        cells = [[setting_label(a.setting) for a in self.answers]]
         if self.unit != RELATIVE:
             names += ["energy (J)", "time (s)"]
             cells += [figures([a.energy_j for a in self.answers]), figures([a.time_s for a in self.answers])]
+        names += ["saving %", "slowdown %"]
+        cells += [
+            [f"{a.saving_pct:.1f}" for a in self.answers],
+            ["unknown" if a.slowdown_pct is None else f"{a.slowdown_pct:+.1f}" for a in self.answers],
+        ]
         columns = [Column(name, number=True) for name in names]
         rows = [list(row) for row in zip(*cells, strict=True)]
         return [Table(columns, rows, self.title), self._left_out()]
