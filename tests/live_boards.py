@@ -37,6 +37,7 @@ class VirtualLive:
         self.meter.start()
         self._edges: list[Edge] = []
         self.clocks: list[float] = []
+        self.held: float | None = None
 
     @property
     def table_mhz(self) -> tuple[float, ...]:
@@ -78,7 +79,12 @@ class VirtualLive:
 
     def set_clock(self, mhz: float) -> None:
         self.clocks.append(mhz)
+        self.held = mhz
         self.board.pin(round(mhz * 1e6))
+
+    def leave_alone(self) -> None:
+        self.held = None
+        self.board.pin(None)
 
     def window(self, t0_s: float, t1_s: float) -> Window:
         return self.meter.window(t0_s, t1_s)

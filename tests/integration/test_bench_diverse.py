@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,49 @@ def test_choices_are_what_their_policies_say(cases: list[Case]) -> None:
         declined = choices["mlg-regret"].declined
         assert choices["mlg-regret"].setting == ("maxn" if declined else choices["mlg-regret-tree"].setting)
         assert choices["ffg"].setting in case.row.measured.clocks
+        probing = choices[bench.PROBING]
+        if not declined:
+            assert probing == replace(choices["mlg-regret"], policy=bench.PROBING)
+        assert probing.declined == (declined and probing.setting == "maxn")
+
+
+@pytest.mark.long
+def test_a_probe_is_paid_for_by_the_run_it_is_part_of(cases: list[Case]) -> None:
+    """Whoever is probed pays for steps at MAXN and at every clock measured, one step in 70 at most; whoever is not pays nothing."""
+    probed = [case for case in cases if case.choices[bench.PROBING].probed_pct is not None]
+    assert 3 <= len(probed) <= sum(case.choices["mlg-regret"].declined for case in cases)
+    for case in cases:
+        choice, curve = case.choices[bench.PROBING], case.row.judged
+        alone = curve.energy_j(choice.setting)
+        spent = alone * (1.0 + (choice.probed_pct or 0.0) / 100.0)
+        assert choice.saving_pct == pytest.approx(100.0 * (1.0 - spent / curve.energy_j("maxn")))
+        assert choice.regret_pct == pytest.approx(100.0 * (spent / curve.energy_j(curve.oracle) - 1.0))
+        if choice.setting == "maxn" and choice.probed_pct is not None:
+            dearest = max(curve.energy_j(s) for s in curve.settings)
+            assert choice.saving_pct == pytest.approx(-choice.probed_pct)
+            assert choice.probed_pct <= 1.5 * (dearest / alone - 1.0)
+
+
+@pytest.mark.long
+def test_a_probe_saves_work_that_was_declined_and_loses_no_other(campaign: Campaign) -> None:
+    """The rule, not the luck of one draw: governors that decline everything, ten draws of the noise."""
+    kept, lost = 0, []
+    (_, others), *_ = bench.folds(campaign.table.workloads, "family")
+    space = bench.regret_space(campaign.config.train).with_caution(0.98, 3.0)
+    governor = bench.train_regret_governor(campaign.table, others, space).governor
+    for row in campaign.table.workloads:
+        for draw in range(10):
+            choice = bench.probe_declined(governor, row, f"{draw}|{row.id}")
+            kept += not choice.declined
+            lost.append(choice.saving_pct)
+            if (
+                (best := row.judged.saving_pct(row.judged.oracle)) is not None
+                and best > 25
+                and choice.probed_pct is not None
+            ):
+                assert not choice.declined
+    assert min(lost) > -0.5
+    assert kept > 50
 
 
 @pytest.mark.long
@@ -145,11 +189,14 @@ def test_figures_of_the_part_and_their_bars(cases: list[Case]) -> None:
         name: found["policies"][name]["mean_regret_pct"] for name in ("ffg", "mlg-regret-tree", "oracle")
     }
     assert means == pytest.approx(SEEDED, abs=1e-3)
-    share = found["policies"]["mlg-regret"]["mean_regret_pct"] / found["policies"]["ffg"]["mean_regret_pct"]
+    share = found["policies"][bench.PROBING]["mean_regret_pct"] / found["policies"]["ffg"]["mean_regret_pct"]
     first = found["bars"][0]
     assert first["value"] == pytest.approx(share, abs=1e-4)
     assert first["holds"] == (share <= 0.5)
     assert found["ok"] == all(bar["holds"] for bar in found["bars"])
+    probe, plain = found["probe"], found["policies"]["mlg-regret"]
+    assert probe["kept"] == plain["declined"] - found["policies"][bench.PROBING]["declined"]
+    assert probe["kept"] <= probe["probed"] <= probe["declined"] == plain["declined"]
     for groups in found["kinds"].values():
         assert sum(group["n"] for group in groups.values()) == len(cases)
         mean = sum(group["n"] * group["ffg"] for group in groups.values()) / len(cases)
@@ -210,11 +257,13 @@ def test_the_words_of_the_page_hold(document: dict) -> None:
     )
     loses = {(c["level"], c["beyond"]): c["losses_beyond_half_pct"] for c in document["caution"]}
     assert loses[0.9, 3.0] > 0 == loses[0.98, 3.0]
-    assert all(bar["holds"] for bar in document["bars"])
     other = document["other_draw"]
-    assert [bar["holds"] for bar in other["bars"]] == [False, True, True], (
-        "the promise carries over, mean regret does not"
-    )
+    for draw in (document, other):
+        assert all(bar["holds"] for bar in draw["bars"])
+        assert draw["policies"][bench.PROBING]["losses_beyond_half_pct"] == 0
+    assert (
+        document["without_probe"]["share_of_ffg"] <= bench.FFG_SHARE < other["without_probe"]["share_of_ffg"]
+    ), "without a probe the promise carries over, mean regret does not"
     assert other["seed"] == bench.OTHER_DRAW
     for draw in (document, other):
         assert draw["policies"]["mlg-regret"]["losses_beyond_half_pct"] == 0

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.objectives import Objective
-from wattune.core.probe import MAX_STEPS, Measure, Probe, _misfit, law_at, library
+from wattune.core.probe import (
+    DOUBT_ERRORS,
+    MAX_STEPS,
+    Measure,
+    Probe,
+    ProbeResult,
+    _misfit,
+    law_at,
+    library,
+)
 
 ORIN = [306.0, 408.0, 510.0, 612.0, 714.0, 816.0, 918.0, 1020.0, 1122.0, 1224.0, 1300.5]
 DESKTOP = [210.0 + 30.0 * i for i in range(60)]
@@ -279,3 +288,146 @@ def test_where_the_work_is_known_nothing_changes(readings: list[tuple[float, flo
     assert time_level == pytest.approx(sum(time) / len(time), abs=1e-9)
     plain = sum((e - level) ** 2 for e in energy) + sum((t - time_level) ** 2 for t in time)
     assert squares == pytest.approx(plain, abs=1e-9)
+
+
+# --- against the clocks left alone
+
+
+def probed(
+    truth: EnergyCurve, maxn: Point, noise: float, seed: int, objective: Objective | None = None, **how: bool
+) -> tuple[ProbeResult, Point]:
+    """What a probe found under noise that it knows (or not), and a reading of the clocks left alone."""
+    base = reader(EnergyCurve({1.0: maxn}), noise, seed + 10_000)(1.0)
+    known = noise if how.get("told", True) else None
+    result = Probe(
+        ORIN, reader(truth, noise, seed), noise_rel=known, objective=objective or Objective()
+    ).run()
+    return result, Point(*base)
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("objective", ["energy", "edp", "time"])
+def test_the_error_of_the_difference_is_what_it_is_said_to_be(objective: str, told: bool) -> None:
+    """Over many draws the estimate is off by about its standard error, not less: else the promise would be broken by chance."""
+    off = []
+    for seed in range(60):
+        truth = curve(ORIN, 0.1 + 0.01 * seed, 1.0 - 0.01 * seed)
+        result, base = probed(truth, truth.points[1300.5], 0.02, seed, Objective(objective), told=told)
+        error = math.hypot(result.reading_error_rel, result.predicted[result.chosen].error_rel)
+        there, seen = truth.points[result.chosen], result.predicted[result.chosen]
+        costs = [
+            {"energy": p.energy_j, "edp": p.energy_j * (p.time_s or 0), "time": p.time_s or 0}[objective]
+            for p in (base, Point(seen.energy_j, seen.time_s), truth.points[1300.5], there)
+        ]
+        off.append((math.log(costs[0] / costs[1]) - math.log(costs[2] / costs[3])) / error)
+    spread = math.sqrt(sum(o * o for o in off) / len(off))
+    assert spread < (1.25 if told else 2.0)  # a noise that nobody tells is guessed from three readings
+    assert spread > 0.4
+    assert max(map(abs, off)) < (DOUBT_ERRORS if told else 2 * DOUBT_ERRORS)
+
+
+def test_noise_alone_gives_hardly_a_clock_where_one_has_to_be_shown_to_be_better() -> None:
+    """Every clock takes 1 % more than the clocks left alone, the worst case: whichever is read too low is chosen."""
+    average, shown = 0, 0
+    for seed in range(100):
+        flat = EnergyCurve({mhz: Point(1.01, ORIN[-1] / mhz) for mhz in ORIN})
+        result, base = probed(flat, Point(1.0, 1.0), 0.02, seed)
+        average += result.beats([base])
+        shown += result.beats([base], DOUBT_ERRORS)
+    assert average > 15
+    assert shown <= 1
+
+
+def test_what_saves_much_is_kept_all_the_same() -> None:
+    kept = 0
+    for seed in range(40):
+        truth = curve(ORIN)
+        best = truth.energy_j(truth.best_clock)
+        result, base = probed(truth, Point(best / 0.8, 1.0), 0.02, seed)
+        kept += result.beats([base], DOUBT_ERRORS)
+    assert kept >= 38
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.0, 0.05), st.integers(0, 99), st.floats(0.0, 5.0))
+@settings(max_examples=40, deadline=None)
+def test_who_asks_for_more_gets_no_more(level: float, noise: float, seed: int, errors: float) -> None:
+    result, base = probed(curve(ORIN), Point(level, 1.0), noise, seed)
+    assert result.beats([base]) or not result.beats([base], errors)
+    lower = Point(base.energy_j * 0.9, base.time_s)  # MAXN that takes less is harder to beat
+    assert result.beats([base], errors) or not result.beats([lower], errors)
+
+
+def test_what_was_not_measured_was_not_shown() -> None:
+    """A prior is a share: held against joules it would always win or always lose."""
+    prior = EnergyCurve({306.0: Point(1.2, 2.0), 612.0: Point(0.7, 1.4), 1300.5: Point(1.0, 1.0)})
+    result = Probe(ORIN, reader(curve(ORIN)), prior=prior, unit_steps=20, run_steps=20).run()
+    assert not result.probes
+    for joules in (1e-9, 1e9):
+        assert result.beats([Point(joules, 1.0)])
+        assert not result.beats([Point(joules, 1.0)], DOUBT_ERRORS)
+
+
+def test_clocks_left_alone_that_break_a_limit_are_no_alternative() -> None:
+    truth = EnergyCurve({mhz: Point(10.0, 1300.5 / mhz) for mhz in ORIN})  # the power grows with the clock
+    power = Objective("time", max_power_w=6.0)
+    result = Probe(ORIN, reader(truth), objective=power).run()
+    assert result.feasible
+    assert result.beats([Point(10.0, 1.0)], DOUBT_ERRORS)  # 10 W, and faster
+    assert not result.beats([Point(5.0, 1.0)])  # 5 W, and faster
+    none = Probe(ORIN, reader(truth), objective=Objective("time", max_power_w=0.1)).run()
+    assert not none.feasible
+    assert not none.beats([Point(0.05, 1.0)])
+
+
+def test_the_clocks_left_alone_are_read_again_only_where_it_may_decide() -> None:
+    """Never where the clock is worse on average, nor where it is shown at once, and three times in all."""
+    for seed in range(20):
+        result, _ = probed(curve(ORIN), curve(ORIN).points[1300.5], 0.02, seed)
+        measured = {mhz: result.predicted[mhz] for mhz in result.probes}
+        best = (
+            result.chosen if result.chosen in measured else min(measured, key=lambda m: measured[m].energy_j)
+        )
+        there = measured[best]
+        error = math.hypot(there.error_rel, result.reading_error_rel / math.sqrt(3))
+        just = math.exp(1.001 * DOUBT_ERRORS * error)
+        for share, reads, kept in ((0.9, 1, None), (2.0, 1, best), (1.02, 3, None), (just, 3, best)):
+            point = Point(there.energy_j * share, 1.0)
+            seen = [point]
+
+            def again(point: Point = point, seen: list[Point] = seen) -> Point:
+                seen.append(point)
+                return point
+
+            assert result.shown_to_beat(point, again) == (kept, reads)
+            assert len(seen) == reads
+
+
+def test_what_was_not_measured_is_not_kept_where_it_has_to_be_shown() -> None:
+    """Curves that agree on two readings may all be wrong beyond them: here the energy rises below the lowest clock read."""
+    truth = EnergyCurve({mhz: Point(0.8 if mhz > 500 else 1.3, ORIN[-1] / mhz) for mhz in ORIN})
+    chosen = set()
+    for seed in range(20):
+        result, base = probed(truth, Point(1.0, 1.0), 0.02, seed)
+        kept, _ = result.shown_to_beat(base, lambda base=base: base)
+        assert kept is None or kept in result.probes
+        if kept is not None:
+            assert truth.energy_j(kept) < 1.0
+        chosen.add(kept)
+    assert chosen - {None}
+
+
+@pytest.mark.parametrize("objective", ["energy", "ed2p"])
+def test_work_that_is_hardly_known_shows_less(objective: str) -> None:
+    """Steps on other batches in every window: their energy and time are off together, and so is what stands against them."""
+
+    def found(work_rel: float) -> ProbeResult:
+        def measure(mhz: float) -> tuple[float, float | None, float]:
+            return *reader(curve(ORIN))(mhz), work_rel
+
+        return Probe(ORIN, measure, noise_rel=0.02, objective=Objective(objective)).run()
+
+    sure, unsure = found(0.0), found(0.05)
+    size, off = (1.0, 0.05) if objective == "energy" else (math.sqrt(5.0), 0.15)
+    assert sure.reading_error_rel == pytest.approx(0.02 * size)
+    assert unsure.reading_error_rel == pytest.approx(math.hypot(0.02 * size, off))
+    assert unsure.predicted[unsure.chosen].error_rel > sure.predicted[sure.chosen].error_rel

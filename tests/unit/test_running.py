@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
@@ -20,9 +21,10 @@ from wattune.benches.meter import VirtualBoard
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.explain import because, flips
-from wattune.core.governor import Governor, canonical_json, parse_governor
+from wattune.core.governor import Governor, canonical_json, document_digest, parse_governor
 from wattune.core.objectives import parse_objective
 from wattune.profiling.meter import Meter
+from wattune.running import run as run_module
 from wattune.running.account import KEEP_S, Account
 from wattune.running.choosing import Choice, by_governor, check_fits
 from wattune.running.describe import Batches, model_features, parse_features
@@ -225,6 +227,39 @@ def test_the_baseline_wins_where_no_clock_beats_it() -> None:
     assert LiveProbe(live, live.table_mhz, live.meter.settle_s).run() in (None, 1300.5)
 
 
+class Cheap(VirtualLive):
+    """A board whose watts grow with the clock; left alone it takes `maxn_w`, at the highest clock."""
+
+    maxn_w = 0.0
+
+    def window(self, t0_s: float, t1_s: float) -> Any:
+        seen = super().window(t0_s, t1_s)
+        watts = self.maxn_w if self.held is None else 20.0 + 0.01 * self.held
+        sets = {
+            k: SimpleNamespace(labels=("x",), energy_j=watts * (t1_s - t0_s), reason="") for k in seen.sets
+        }
+        return SimpleNamespace(sets=sets, util_pct=90.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "average", "shown"), [(1.012, True, False), (1.3, True, True), (0.9, False, False)]
+)
+def test_where_a_governor_declined_a_clock_has_to_be_shown_to_be_better(
+    more: float, average: bool, shown: bool
+) -> None:
+    """One percent is better on average; a third is so beyond what noise explains. The clocks are left alone again to see."""
+    found = {}
+    for doubted in (False, True):
+        live = Cheap("bert-base-mrpc")
+        live.maxn_w = (20.0 + 0.01 * 1300.5) * more
+        probe = LiveProbe(live, (1224.0, 1300.5), live.meter.settle_s, doubted=doubted)
+        found[doubted] = probe.run() is not None
+        again = probe.document()["baseline_again"]
+        assert len(again) == (2 if doubted and average and not shown else 0)
+        assert all(one["mhz"] == "maxn" for one in again)
+    assert found == {False: average, True: shown}
+
+
 # --- choosing
 
 
@@ -263,6 +298,46 @@ def test_objectives_are_answered_from_the_leaf(board: Any) -> None:
     assert limited.setting == "maxn"  # every clock of the leaf takes a fifth longer
     with pytest.raises(InputError, match="relative energies"):
         choice("energy:deadline_s=100")
+
+
+def test_what_was_declined_is_left_to_a_probe_with_what_is_known(board: Any) -> None:
+    """A leaf that may lose is still a curve to begin with; out of range nothing is known. Either way a clock has to be shown."""
+    raw = governor(board=BOARD, provenance="measured")
+    raw["abstain"] = {"beyond": 1.5}
+    for node in raw["nodes"]:
+        if "setting_hz" in node:
+            node["saving_interval_pct"] = [node["expected_saving_pct"] - 10.0, 30.0]
+    raw["digest"] = document_digest(raw)
+    policy = parse_governor(canonical_json(raw))
+    sure, unsure, far = (
+        by_governor(policy, board, {"layers": layers, "family": "bert"}, {}, probes=True)
+        for layers in (12.0, 5.0, 90.0)
+    )
+    assert (sure.declined, sure.setting) == (False, 816.0)
+    assert sure.prior is not None
+    assert (unsure.declined, unsure.setting) == (far.declined, far.setting) == (True, "maxn")
+    assert unsure.prior is not None
+    assert "maxn" not in unsure.prior.points
+    assert unsure.prior.best_clock == 816.0
+    assert far.prior is None
+    assert "shown to be better" in unsure.notes[-1]
+    args = argparse.Namespace(
+        objective="energy",
+        mhz=None,
+        governor="g",
+        probe=True,
+        simulated_ok=False,
+        steps=None,
+        probe_window=5.0,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "load_governor", lambda where: policy)
+        for layers, doubted in ((12.0, False), (5.0, True)):
+            job = {"layers": layers, "family": "bert"}
+            _, task = run_module._decide(args, board, lambda g, job=job: (job, {}))
+            assert task is not None
+            assert task.doubted == doubted
+            assert task.otherwise == (None if doubted else 816.0)
 
 
 def test_a_clock_above_the_cap_becomes_the_highest_below_it_and_promises_nothing() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattune.benches.probe import VIRTUAL_NOISE, probe_curve
 from wattune.boards.virtual.board import VirtualBoard
 from wattune.config import Config, compose, to_config
+from wattune.core.curve import Point
 from wattune.core.governor import Governor
 from wattune.core.policies import Published, best_fixed_clock
+from wattune.core.probe import DOUBT_ERRORS
 from wattune.core.settings import MAXN, FrequencyTable, Setting
 from wattune.core.stats import bootstrap_mean_ci95, mean, percentile
 from wattune.io import read_text, sha256_of, write_json, write_text
 from wattune.learning.export import train_governor, train_regret_governor
 from wattune.learning.folds import folds
-from wattune.learning.judge import noise_floor
+from wattune.learning.judge import noise_floor, steps_per_epoch, whole_run
 from wattune.learning.regretsearch import RegretSpace
 from wattune.learning.table import FeatureTable, WorkloadRows
 from wattune.stages._tables import fill
@@ -45,7 +49,7 @@ RESAMPLES, SEED = 2000, 0
 DECIMALS = 4
 
 FFG_SHARE = 0.5
-"""Bar: mean regret of mlg-regret, as a share of FFG's in the same power mode."""
+"""Bar: mean regret of mlg-regret+probe, as a share of FFG's in the same power mode."""
 
 LOW_CLOCK = 0.9
 """MAXN clocks low where its mean clock is below this share of the mode's highest."""
@@ -53,6 +57,7 @@ LOW_CLOCK = 0.9
 WORST_SAVING_PCT = -0.5
 """Bar: no choice saves less than this."""
 
+PROBING = "mlg-regret+probe"
 POLICIES = {
     "maxn": "clocks unpinned",
     "ffg-board": "one fixed clock for all power modes, the nearest the mode has",
@@ -60,7 +65,8 @@ POLICIES = {
     "published": "the paper's printed rules",
     "mlg": "label tree, one for each power mode",
     "mlg-regret": "regret tree, one for each power mode, free to decline",
-    "mlg-regret-tree": "the same, never declining",
+    PROBING: "the same, and where it declines the first steps of the run are a probe",
+    "mlg-regret-tree": "the same, never declining and never probing",
     "oracle": "the best setting",
 }
 """Policy -> what it is."""
@@ -76,7 +82,8 @@ class Choice:
         regret_pct: against the best setting.
         saving_pct: against MAXN.
         slowdown_pct: against MAXN.
-        declined: whether the governor left MAXN untouched because it did not know.
+        declined: whether MAXN was left untouched because nobody knew better.
+        probed_pct: energy of the run that went to probing, beyond the same steps at `setting`; None where nothing was probed.
     """
 
     policy: str
@@ -85,6 +92,7 @@ class Choice:
     saving_pct: float
     slowdown_pct: float
     declined: bool = False
+    probed_pct: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,11 +159,63 @@ def measure_config(config: Config, root: Path) -> Campaign:
 
 def _choice(policy: str, row: WorkloadRows, setting: Setting, *, declined: bool = False) -> Choice:
     setting = row.nearest(setting)
+    return _of_run(policy, row, setting, row.judged.points[setting], declined=declined)
+
+
+def _of_run(
+    policy: str, row: WorkloadRows, setting: Setting, run: Point, *, declined: bool, probed: bool = False
+) -> Choice:
+    """A choice by what the whole run took."""
     curve = row.judged
-    saving, slowdown = curve.saving_pct(setting), curve.slowdown_pct(setting)
-    assert saving is not None  # the modelled board knows MAXN and times
-    assert slowdown is not None
-    return Choice(policy, setting, curve.regret_pct(setting), saving, slowdown, declined)
+    maxn, alone = curve.points[MAXN], curve.points[setting]
+    assert run.time_s is not None  # the modelled board knows times
+    assert maxn.time_s is not None
+    return Choice(
+        policy,
+        setting,
+        regret_pct=100.0 * (run.energy_j / curve.energy_j(curve.oracle) - 1.0),
+        saving_pct=100.0 * (1.0 - run.energy_j / maxn.energy_j),
+        slowdown_pct=100.0 * (run.time_s / maxn.time_s - 1.0),
+        declined=declined,
+        probed_pct=100.0 * (run.energy_j / alone.energy_j - 1.0) if probed else None,
+    )
+
+
+def probe_declined(governor: Governor, row: WorkloadRows, seed: str) -> Choice:
+    """The first steps of a run as the probe, for work that the governor declined to name a clock for.
+
+    The run is an epoch. It begins with MAXN untouched, for as many steps as a clock is measured for; then clocks are measured as
+    everywhere (`core/probe.py`), each reading off by noise that the reader knows. The clock found is kept where it beats MAXN by
+    more than noise explains, by the rule of `wattune run` (:meth:`wattune.core.probe.ProbeResult.shown_to_beat`). What all that
+    takes is part of the run.
+
+    Args:
+        governor: whose leaf is the curve expected beforehand, where there is one.
+        row: the workload.
+        seed: same seed, same noise.
+    """
+    curve, steps = row.judged, steps_per_epoch(row)
+    assert steps is not None  # the workloads of this set are jobs of a known data set
+    noisy = random.Random(f"{seed}|{MAXN}")
+
+    def left_alone() -> Point:
+        return Point(curve.energy_j(MAXN) * math.exp(noisy.gauss(0.0, VIRTUAL_NOISE)))
+
+    base = left_alone()
+    result = probe_curve(
+        curve,
+        noise_rel=VIRTUAL_NOISE,
+        seed=seed,
+        unit_steps=steps,
+        prior=governor.prior(row.features),
+        known_noise_rel=VIRTUAL_NOISE,
+    )
+    kept, readings = result.shown_to_beat(base, left_alone)
+    setting: Setting = MAXN if kept is None else kept
+    before: tuple[Setting, ...] = (*[MAXN] * readings, *result.probes) if result.probes else ()
+    share = result.steps / len(result.probes) / steps if result.probes else 0.0
+    run = whole_run(curve, setting, before, share)
+    return _of_run(PROBING, row, setting, run, declined=kept is None, probed=bool(before))
 
 
 def _board_clock(campaigns: Sequence[Campaign], left_out: str) -> float:
@@ -194,6 +254,12 @@ def judge_campaigns(campaigns: Sequence[Campaign]) -> list[Case]:
                     name: _choice(name, row, s, declined=name == "mlg-regret" and decision.abstained)
                     for name, s in settings.items()
                 }
+                seed = f"{campaign.config.sweep.seed}|{table.power_mode}|{row.id}"
+                choices[PROBING] = (
+                    probe_declined(regret, row, seed)
+                    if decision.abstained
+                    else replace(choices["mlg-regret"], policy=PROBING)
+                )
                 share = campaign.maxn_clock_share[row.id]
                 cases.append(Case(row, table.power_mode, share, choices))
     return cases
@@ -403,6 +469,21 @@ def against_ffg(cases: Sequence[Case], policy: str = "mlg-regret-tree") -> dict[
     }
 
 
+def probing(cases: Sequence[Case]) -> dict[str, Any]:
+    """What became of the work that the governor declined, and what probing it took."""
+    spent = [c.probed_pct for case in cases if (c := case.choices[PROBING]).probed_pct is not None]
+    return {
+        "noise_rel": VIRTUAL_NOISE,
+        "standard_errors": DOUBT_ERRORS,
+        "declined": sum(case.choices["mlg-regret"].declined for case in cases),
+        "probed": len(spent),
+        "kept": sum(
+            case.choices["mlg-regret"].declined and not case.choices[PROBING].declined for case in cases
+        ),
+        "own_energy_pct": {"mean": _rounded(mean(spent)), "max": _rounded(max(spent))} if spent else None,
+    }
+
+
 def summarise(cases: Sequence[Case]) -> dict[str, Any]:
     """All figures: per policy, per power mode, per kind of work, and the bars."""
     low_clocked = [case for case in cases if case.clocks_low]
@@ -413,7 +494,9 @@ def summarise(cases: Sequence[Case]) -> dict[str, Any]:
                 "n": len(group),
                 **{p: _rounded(mean([c.choices[p].regret_pct for c in group])) for p in SHOWN},
                 "declined": sum(c.choices["mlg-regret"].declined for c in group),
-                "min_saving_pct": _rounded(min(c.choices["mlg-regret"].saving_pct for c in group)),
+                "min_saving_pct": _rounded(
+                    min(c.choices[p].saving_pct for c in group for p in ("mlg-regret", PROBING))
+                ),
                 "against_ffg": against_ffg(group),
             }
             for kind in sorted({kind_of(case) for case in cases}, key=_natural)
@@ -421,16 +504,22 @@ def summarise(cases: Sequence[Case]) -> dict[str, Any]:
         }
         for way, kind_of in KINDS.items()
     }
-    share = overall["mlg-regret"]["mean_regret_pct"] / overall["ffg"]["mean_regret_pct"]
-    tree_share = overall["mlg-regret-tree"]["mean_regret_pct"] / overall["ffg"]["mean_regret_pct"]
-    worst = overall["mlg-regret"]["min_saving_pct"]
+
+    def share(policy: str) -> float:
+        return float(overall[policy]["mean_regret_pct"] / overall["ffg"]["mean_regret_pct"])
+
     bars = [
-        _bar("mlg-regret's mean regret over FFG's", share, "<=", FFG_SHARE),
-        _bar("the same, never declining", tree_share, "<=", FFG_SHARE),
-        _bar("worst saving of mlg-regret, %", worst, ">=", WORST_SAVING_PCT),
+        _bar(f"{PROBING}'s mean regret over FFG's", share(PROBING), "<=", FFG_SHARE),
+        _bar("mlg-regret-tree's, never declining", share("mlg-regret-tree"), "<=", FFG_SHARE),
+        _bar(f"worst saving of {PROBING}, %", overall[PROBING]["min_saving_pct"], ">=", WORST_SAVING_PCT),
+        _bar(
+            "worst saving of mlg-regret, %", overall["mlg-regret"]["min_saving_pct"], ">=", WORST_SAVING_PCT
+        ),
     ]
     return {
         "policies": overall,
+        "without_probe": {"share_of_ffg": _rounded(share("mlg-regret"))},
+        "probe": probing(cases),
         "low_clocked": {policy: figures(low_clocked, policy) for policy in POLICIES} if low_clocked else None,
         "kinds": kinds,
         "bars": bars,
@@ -438,7 +527,7 @@ def summarise(cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-SHOWN = ("ffg", "mlg", "mlg-regret-tree", "mlg-regret")
+SHOWN = ("ffg", "mlg", "mlg-regret-tree", "mlg-regret", PROBING)
 
 
 def _natural(kind: str) -> tuple[float, str]:
@@ -449,6 +538,10 @@ def _natural(kind: str) -> tuple[float, str]:
 def _bar(what: str, value: float, comparison: str, bar: float) -> dict[str, Any]:
     holds = value <= bar if comparison == "<=" else value >= bar
     return {"what": what, "value": _rounded(value), "comparison": comparison, "bar": bar, "holds": holds}
+
+
+OF_OTHER_DRAW = ("seed", "n_cases", "policies", "without_probe", "probe", "bars")
+"""What is kept of the other draw's figures."""
 
 
 def run(
@@ -478,7 +571,7 @@ def run(
         return judged(campaigns(seed), seed)
     document = report(campaigns(DRAWN))
     other = judged(campaigns(OTHER_DRAW), OTHER_DRAW)
-    document["other_draw"] = {key: other[key] for key in ("seed", "n_cases", "policies", "bars")}
+    document["other_draw"] = {key: other[key] for key in OF_OTHER_DRAW}
     document["ok"] = document["ok"] and other["ok"]
     return document
 
@@ -536,7 +629,7 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
             low, high = f["ci95"]
             lines.append(
                 f"| {name} | {f['mean_regret_pct']:.2f} [{low:.2f}, {high:.2f}] | {f['p95_regret_pct']:.1f}"
-                f" | {f['max_regret_pct']:.1f} | {f['mean_saving_pct']:.1f} | {f['min_saving_pct']:.1f}"
+                f" | {f['max_regret_pct']:.1f} | {f['mean_saving_pct']:.1f} | {_tenths(f['min_saving_pct'])}"
                 f" | {f['losses_beyond_half_pct']} of {f['n']} | {f['mean_slowdown_pct']:.0f} | {f['declined']} |"
             )
         return lines
@@ -560,10 +653,10 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
             kinds.append(
                 f"| {way}: {kind} | {g['n']} | {' | '.join(format(g[p], '.2f') for p in SHOWN)}"
                 f" | {d['difference_points']:+.2f} [{d['ci95'][0]:+.2f}, {d['ci95'][1]:+.2f}] | {d['verdict']}"
-                f" | {g['declined']} | {g['min_saving_pct']:.1f} |"
+                f" | {g['declined']} | {_tenths(g['min_saving_pct'])} |"
             )
     low = document["low_clocked"]
-    bars = _bars(document["bars"])
+    bars = [*_bars(document["bars"]), *_probing(document)]
     found = {
         "overall": "\n".join(overall),
         "kinds": "\n".join(kinds),
@@ -579,6 +672,7 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
                 *policies(other["policies"]),
                 "",
                 *_bars(other["bars"]),
+                *_probing(other),
             ]
         )
     if "caution" not in document:
@@ -597,6 +691,25 @@ def tables(document: Mapping[str, Any]) -> dict[str, str]:
         "ablation": "\n".join(_losses("features", "features", document["ablation"])),
         "learning-curve": "\n".join(_losses("training workloads", "n", document["learning_curve"])),
     }
+
+
+def _tenths(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"  # no -0.0
+
+
+def _probing(document: Mapping[str, Any]) -> list[str]:
+    """What is held against no bar, in sentences: the governor without a probe, and what became of what it declined."""
+    probe, own = document["probe"], document["probe"]["own_energy_pct"]
+    cost = (
+        ""
+        if own is None
+        else f"; probing took {own['mean']:.2f} % of the run's energy, {own['max']:.2f} % at most"
+    )
+    return [
+        "",
+        f"Without a probe mlg-regret's mean regret is {document['without_probe']['share_of_ffg']:.2f} of FFG's.",
+        f"It declined {probe['declined']} cases; {probe['probed']} of them were probed and {probe['kept']} got a clock{cost}.",
+    ]
 
 
 def _bars(bars: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -337,6 +337,23 @@ class Governor:
             if energy is not None
         }
 
+    def prior(self, given: Mapping[str, FeatureValue]) -> EnergyCurve | None:
+        """What a probe of the workload may expect beforehand: the curve of its leaf over the clocks.
+
+        None of work too far outside the training range, whose leaf was made by work of another kind, and of fewer than two clocks,
+        which have no shape.
+        """
+        expected = self.expected_curve(given)
+        if expected is None or self._far(self.complete(given)[0]) or len(expected.clocks) < 2:
+            return None
+        return EnergyCurve({clock: expected.points[clock] for clock in expected.clocks})
+
+    def _far(self, full: Features) -> list[str]:
+        """Features outside the training range by more than the factor at which it declines; none where it never does."""
+        if self.abstain_beyond is None:
+            return []
+        return [f.name for f in self.features if not f.near(full[f.name], self.abstain_beyond)]
+
     def _reason_to_abstain(self, full: Features, leaf: Leaf, by_energy: bool = True) -> str:
         """Why MAXN is better left untouched; empty where the leaf's setting may be taken.
 
@@ -347,8 +364,7 @@ class Governor:
         """
         if self.abstain_beyond is None or leaf.setting == MAXN:
             return ""
-        far = [f.name for f in self.features if not f.near(full[f.name], self.abstain_beyond)]
-        if far:
+        if far := self._far(full):
             return f"too far outside the training range: {', '.join(far)}"
         if self.baseline != MAXN or not by_energy:
             return ""  # without a baseline no saving is known, and none is promised

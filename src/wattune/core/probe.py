@@ -22,13 +22,13 @@ import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
-from wattune.core.objectives import ENERGY, Objective, choose, cost_of
-from wattune.core.settings import FrequencyTable, Setting
+from wattune.core.objectives import ENERGY, Objective, choose, cost_of, keeps
+from wattune.core.settings import MAXN, FrequencyTable, Setting
 
 LIBRARY_SIZE = 3000
 LIBRARY_SEED = 1
@@ -73,6 +73,14 @@ FAMILY_REL = 0.02
 
 FAMILY_SHARE = 0.5
 """What the family weighs before anything is measured; the library weighs the rest."""
+
+DOUBT_ERRORS = 3.0
+"""Standard errors of the difference by which a clock must beat the clocks left alone where a governor declined to name one.
+
+A normal error is greater once in 740 times: whoever declines promises that no choice loses, and hundreds are made."""
+
+EXPONENTS = {"edp": (1.0, 1.0), "ed2p": (1.0, 2.0), "time": (0.0, 1.0)}
+"""Objective -> powers of energy and time in what it minimises; energy alone for those not named."""
 
 Measure = Callable[[float], "tuple[float, float | None] | tuple[float, float | None, float]"]
 """Clock in MHz -> energy in joules and time in seconds of one unit of work; the time is None where nobody knows it. Where the work
@@ -169,11 +177,13 @@ class Predicted:
         energy_j: energy of one unit of work.
         time_s: its time; None where no time was measured.
         spread_pct: standard deviation of the energy over the curves that agree with what was measured, percent.
+        error_rel: relative standard error of what the objective minimises: that spread, the readings' noise, and what no curve has.
     """
 
     energy_j: float
     time_s: float | None
     spread_pct: float
+    error_rel: float
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,8 @@ class ProbeResult:
         prior_kept: a prior was given, and its family still weighs at least half after the measurements.
         feasible: the objective's limit can be kept, as far as predicted.
         reason: one sentence where it cannot.
+        objective: what was minimised.
+        reading_error_rel: relative standard error of one reading of what is minimised.
     """
 
     chosen: float
@@ -211,6 +223,60 @@ class ProbeResult:
     prior_kept: bool = False
     feasible: bool = True
     reason: str = ""
+    objective: Objective = ENERGY
+    reading_error_rel: float = 0.0
+
+    def beats(self, bases: Sequence[Point], errors: float = 0.0) -> bool:
+        """Whether the chosen clock is better than the clocks left alone, as far as measured.
+
+        Args:
+            bases: readings, of the same unit of work as the probes', with the clocks left alone.
+            errors: standard errors of the difference that must lie between the two: 0 asks which is better on average,
+                :data:`DOUBT_ERRORS` for more than noise explains. A clock that was not measured is then never better.
+        """
+        if not self.probes:  # what was expected beforehand is a share, and no joules
+            return errors == 0.0
+        if not keeps({MAXN: bases[0]}, MAXN, self.objective):
+            return True
+        if not self.feasible:
+            return False
+        return self._margin(self.chosen, bases, errors) > 0.0
+
+    def _margin(self, mhz: float, bases: Sequence[Point], errors: float) -> float:
+        """By how much a clock is cheaper than the clocks left alone, relative, less so many standard errors."""
+        there = self.predicted[mhz]
+        cost = math.log(cost_of(self.objective, Point(there.energy_j, there.time_s)))
+        base = sum(math.log(cost_of(self.objective, point)) for point in bases) / len(bases)
+        return (
+            base - cost - errors * math.hypot(self.reading_error_rel / math.sqrt(len(bases)), there.error_rel)
+        )
+
+    def shown_to_beat(self, base: Point, again: Callable[[], Point]) -> tuple[float | None, int]:
+        """The clock that beats the clocks left alone by more than noise explains.
+
+        Only a clock that was measured can be shown to: what curves say of one beyond the measured ones may all be wrong together.
+        Where the chosen one was not measured, it is the best of those that were. While it is better on average and not shown to be,
+        the clocks left alone are read again, :data:`MAX_PROBES` times in all: so the work runs where nothing is shown, and it costs
+        nothing.
+
+        Args:
+            base: the first reading with the clocks left alone.
+            again: reads once more.
+
+        Returns:
+            The clock, None where there is none, and how often the clocks left alone were read.
+        """
+        points: dict[Setting, Point] = {mhz: Point(p.energy_j, p.time_s) for mhz, p in self.predicted.items()}
+        measured = [mhz for mhz in self.probes if keeps(points, mhz, self.objective)]
+        if not measured:
+            return None, 1
+        best = min(measured, key=lambda mhz: (mhz != self.chosen, cost_of(self.objective, points[mhz])))
+        at_best, bases = replace(self, chosen=best), [base]
+        while not at_best.beats(bases, DOUBT_ERRORS):
+            if len(bases) == MAX_PROBES or not at_best.beats(bases):
+                return None, len(bases)
+            bases.append(again())
+        return best, len(bases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +597,9 @@ class Probe:
                 energy_j *= (point.energy_j / energy_j) ** trust
                 if time_s is not None and point.time_s is not None:
                     time_s *= (point.time_s / time_s) ** trust
-            predicted[mhz] = Predicted(energy_j, time_s, 100.0 * math.sqrt(variance))
+            predicted[mhz] = Predicted(
+                energy_j, time_s, 100.0 * math.sqrt(variance), self._error_of(belief, i)
+            )
         return predicted
 
     def _result(self, belief: _Belief, choice: _Choice, why: str, early: bool) -> ProbeResult:
@@ -556,7 +624,29 @@ class Probe:
             prior_kept=belief.prior_share >= 0.5,
             feasible=choice.feasible,
             reason=choice.reason,
+            objective=self.objective,
+            reading_error_rel=self._reading_error_rel(belief),
         )
+
+    def _reading_error_rel(self, belief: _Belief) -> float:
+        """Relative standard error of one reading of what the objective minimises; of the work, energy and time are off together."""
+        powers = EXPONENTS.get(self.objective.name, (1.0, 0.0))
+        noise = belief.noise_rel if self.noise_rel is None else self.noise_rel
+        work = math.sqrt(sum(rel * rel for rel in self._shared) / max(1, len(self._shared)))
+        return math.hypot(noise * math.hypot(*powers), work * sum(powers))
+
+    def _error_of(self, belief: _Belief, index: int) -> float:
+        """Relative standard error of what the objective minimises at a clock, as predicted."""
+        powers = EXPONENTS.get(self.objective.name, (1.0, 0.0))
+        own = CURVE_REL * math.hypot(*powers)
+        level = math.hypot(self._reading_error_rel(belief), own) / math.sqrt(max(1, len(self._points)))
+        costs = [
+            energy[index] ** powers[0] * (belief.time[k][index] if belief.time else 1.0) ** powers[1]
+            for k, energy in enumerate(belief.energy)
+        ]
+        mean = sum(w * c for w, c in zip(belief.weights, costs, strict=True))
+        spread = sum(w * (c / mean - 1.0) ** 2 for w, c in zip(belief.weights, costs, strict=True))
+        return math.hypot(level, math.sqrt(spread))
 
 
 def _misfit(

@@ -121,14 +121,30 @@ def _policies(
     ]
 
 
+def whole_run(curve: EnergyCurve, setting: Setting, before: Sequence[Setting], share: float) -> Point:
+    """Energy and time of a run at a setting, of which some was spent at others before that one was found.
+
+    Args:
+        curve: energy and time of the whole run at every setting.
+        setting: what the rest of it runs at.
+        before: the settings of the first steps.
+        share: part of the run spent at each of these.
+    """
+    here, there = curve.points[setting], [curve.points[s] for s in before]
+    times = [p.time_s for p in there if p.time_s is not None]
+    time_s = None
+    if here.time_s is not None and len(times) == len(there):
+        time_s = here.time_s + share * sum(t - here.time_s for t in times)
+    return Point(here.energy_j + share * sum(p.energy_j - here.energy_j for p in there), time_s)
+
+
 def _outcome(
     policy: str, row: WorkloadRows, setting: Setting, baseline: str | None, spent: Point | None = None
 ) -> Outcome:
-    """The outcome of a setting; `spent` is what was spent before it was found, beyond the same work at that setting."""
+    """The outcome of a setting; `spent` is what the run took where some of it went to finding the setting."""
     curve, point = row.judged, row.judged.points[setting]
     if spent is not None:
-        time_s = None if point.time_s is None or spent.time_s is None else point.time_s + spent.time_s
-        point = Point(point.energy_j + spent.energy_j, time_s)
+        point = spent
         curve = EnergyCurve({**curve.points, setting: point})
     return Outcome(
         policy=policy,
@@ -177,16 +193,10 @@ def probed(
     expected = governor.expected_curve(row.features)
     prior = expected if expected is not None and expected.clocks else None
     result = Probe(clocks, measure, prior=prior, noise_rel=noise_rel, unit_steps=steps, run_steps=steps).run()
-    spent = Point(0.0, 0.0)
+    spent = None
     if steps and result.probes:
         share = result.steps / len(result.probes) / steps
-        here = row.judged.points[result.chosen]
-        there = [row.judged.points[mhz] for mhz in result.probes]
-        seconds = [p.time_s for p in (here, *there)]
-        late = None
-        if all(t is not None for t in seconds):
-            late = share * sum((t or 0.0) - (here.time_s or 0.0) for t in seconds[1:])
-        spent = Point(share * sum(p.energy_j - here.energy_j for p in there), late)
+        spent = whole_run(row.judged, result.chosen, result.probes, share)
     return (_outcome("probe", row, result.chosen, baseline, spent),)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from wattune.boards.jetson.findings import Findings
-from wattune.core.curve import EnergyCurve, Point
+from wattune.core.curve import EnergyCurve
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.features import FeatureValue
 from wattune.core.governor import Governor, parse_governor
 from wattune.core.objectives import ENERGY, Objective
-from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
+from wattune.core.settings import Setting, hz_to_mhz, setting_label
 from wattune.io import read_data
 from wattune.profiling.certificate import provenance_of
 
@@ -65,8 +65,9 @@ class Choice:
         governor: its digest; None without one. `provenance` likewise.
         features: what was known of the workload; `assumed` what was not.
         notes: sentences for people.
-        prior: the leaf's mean energies over the clocks, for a probe; None without one, and where the governor leaves the clocks alone:
-            what it declines to choose by is nothing to probe by.
+        prior: the leaf's mean energies over the clocks, for a probe; None without one, and where they say nothing: of work too far
+            outside the training range, and where the leaf itself leaves the clocks alone.
+        declined: the governor did not know.
     """
 
     setting: Setting
@@ -81,6 +82,7 @@ class Choice:
     assumed: Mapping[str, FeatureValue] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     prior: EnergyCurve | None = None
+    declined: bool = False
 
     def document(self) -> dict[str, Any]:
         """Plain values."""
@@ -113,6 +115,7 @@ def by_governor(
     *,
     objective: Objective = ENERGY,
     simulated_ok: bool = False,
+    probes: bool = False,
 ) -> Choice:
     """What a governor says of a workload on this board.
 
@@ -123,6 +126,7 @@ def by_governor(
         assumed: of that, what nobody said.
         objective: what is minimised.
         simulated_ok: see :func:`check_fits`.
+        probes: a probe follows.
 
     Raises:
         IntegrityError: see :func:`check_fits`.
@@ -135,7 +139,8 @@ def by_governor(
     if decision.limit_reason:
         notes.append(decision.limit_reason)
     if decision.abstained:
-        notes.append(f"The governor declined, the clocks are left alone: {decision.reason}.")
+        then = "a clock has to be shown to be better" if probes else "the clocks are left alone"
+        notes.append(f"The governor declined, {then}: {decision.reason}.")
     if not decision.in_range:
         notes.append(f"Outside what the governor was trained on: {', '.join(decision.out_of_range)}.")
     mode = "unknown" if findings.power_mode is None else findings.power_mode.name
@@ -150,10 +155,6 @@ def by_governor(
         setting, saving, slowdown = max(usable), None, None
     every = dict(assumed) | decision.assumed
     wanted = {feature.name for feature in governor.features}
-    expected = governor.expected_curve(given)
-    clocks: dict[Setting, Point] = (
-        {} if expected is None else {s: p for s, p in expected.points.items() if s != MAXN}
-    )
     return Choice(
         setting=setting,
         by="governor",
@@ -166,7 +167,8 @@ def by_governor(
         features=dict(given),
         assumed={name: value for name, value in every.items() if name in wanted},
         notes=tuple(notes),
-        prior=EnergyCurve(clocks) if len(clocks) > 1 and not isinstance(setting, str) else None,
+        prior=governor.prior(given) if decision.abstained or not isinstance(setting, str) else None,
+        declined=decision.abstained,
     )
 
 

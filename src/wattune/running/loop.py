@@ -175,9 +175,10 @@ class Governed:
             self._task = ProbeTask(self._objective, None, self._run_steps, self._window_s, START_S)
             if self.governor is not None:
                 self._choice = by_governor(
-                    self.governor, findings, self._known(), {}, simulated_ok=self._simulated_ok
+                    self.governor, findings, self._known(), {}, simulated_ok=self._simulated_ok, probes=True
                 )
                 self._task.prior, self._task.otherwise = self._choice.prior, clock_of(self._choice.setting)
+                self._task.doubted = self._choice.declined
             self._choice = Choice(
                 MAXN, "probe", "at most three clocks measured in the first steps", self._objective_text,
                 governor=self._choice.governor, provenance=self._choice.provenance, notes=self._choice.notes,

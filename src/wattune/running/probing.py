@@ -2,7 +2,8 @@
 
 The run is not slowed for it and loses no step: the clock moves under it, and its steps are counted. Before the first clock is
 pinned a window is taken as the run found the board; that is the baseline for the saving, and the clock is given back where nothing
-beats it. On a run of known length the windows together take at most one step in a hundred.
+beats it (where a governor declined to name a clock: where nothing beats it by more than noise explains). On a run of known length
+the windows together take at most one step in a hundred.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import WattuneError
-from wattune.core.objectives import ENERGY, Objective, cost_of
+from wattune.core.objectives import ENERGY, Objective
 from wattune.core.probe import MAX_PROBES, RUN_SHARE, Probe, ProbeResult
 from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
 from wattune.profiling.meter import Window
@@ -71,6 +72,9 @@ class Live(Protocol):
 
     def set_clock(self, mhz: float) -> None:
         """Pin there."""
+
+    def leave_alone(self) -> None:
+        """Put the clocks back as they were found."""
 
     def window(self, t0_s: float, t1_s: float) -> Window:
         """What the meter saw."""
@@ -128,9 +132,11 @@ class LiveProbe:
         run_steps: steps of the whole run; None where unknown.
         window_s: length of a window.
         rounds: the steps are rounds of the load, so that what the clocks do to them is checked.
+        doubted: a governor declined to name a clock, so one has to be shown to beat the clocks left alone.
 
     Attributes:
         baseline: the window before anything was pinned; None before.
+        again: further windows with the clocks left alone, after those at clocks.
         measured: those at pinned clocks.
         result: what the probe made of them; None before.
     """
@@ -144,7 +150,9 @@ class LiveProbe:
     window_s: float = WINDOW_S
     start_s: float = START_S
     rounds: bool = False
+    doubted: bool = False
     baseline: Measured | None = field(init=False, default=None)
+    again: list[Measured] = field(init=False, default_factory=list)
     measured: list[Measured] = field(init=False, default_factory=list)
     result: ProbeResult | None = field(init=False, default=None)
     _step_s: float = field(init=False, default=0.0)
@@ -166,24 +174,26 @@ class LiveProbe:
             run_steps=self.run_steps,
         )
         self.result = probe.run()
-        if (
-            not self.measured
-        ):  # too short a run to be probed: what was expected beforehand is a share, and no joules
-            return self.result.chosen
         base = self.baseline.each
-        chosen = self.result.predicted[self.result.chosen]
-        if self.objective.limited is None and cost_of(self.objective, base) <= cost_of(
-            self.objective, Point(chosen.energy_j, chosen.time_s)
-        ):
-            return None
-        return self.result.chosen
+        if self.doubted:
+            return self.result.shown_to_beat(base, self._left_alone)[0]
+        return self.result.chosen if self.result.beats([base]) else None
+
+    def _left_alone(self) -> Point:
+        """Once more what the work takes with the clocks left alone."""
+        if not self.again:
+            self.live.leave_alone()
+        self.again.append(self._window(None))
+        return self.again[-1].each
 
     def document(self) -> dict[str, Any]:
         """What was done, in plain values."""
         result = self.result
         return {
             "baseline": None if self.baseline is None else self.baseline.document(),
+            "baseline_again": [one.document() for one in self.again],
             "measured": [one.document() for one in self.measured],
+            "doubted": self.doubted,
             "chosen_mhz": None if result is None else result.chosen,
             "why": None if result is None else result.why,
             "reason": None if result is None else result.reason or None,
@@ -321,6 +331,9 @@ class _Running:
     def set_clock(self, mhz: float) -> None:
         self._session.hold(mhz)
 
+    def leave_alone(self) -> None:
+        self._session.let_go()
+
     def window(self, t0_s: float, t1_s: float) -> Window:
         assert self._session.account is not None  # checked before the probe began
         return self._session.account.window(t0_s, t1_s)
@@ -341,6 +354,7 @@ class ProbeTask:
         gave_up: why it was not finished; empty where it was.
         working: until it is done.
         otherwise: the governor's clock, held where the probe is given up; None without one.
+        doubted: the governor declined to name a clock.
         find_steps: waits for steps, and gives another source of them where the session's own has none.
         held_from: what was spent, and the steps finished, when the clock to keep was set; None before.
     """
@@ -351,6 +365,7 @@ class ProbeTask:
     window_s: float = WINDOW_S
     start_s: float = START_S
     otherwise: float | None = None
+    doubted: bool = False
     find_steps: Callable[[], Steps | None] | None = None
     probe: LiveProbe | None = field(init=False, default=None)
     gave_up: str = field(init=False, default="")
@@ -384,13 +399,15 @@ class ProbeTask:
             self.window_s,
             self.start_s,
             rounds=session.steps.source == "gpu load",
+            doubted=self.doubted,
         )
         session.probing = True
         try:
             chosen = self.probe.run()
             if chosen is None:
                 session.let_go()
-                session.note("No clock takes less energy than the clocks left alone, so they are.")
+                more = " by more than noise explains" if self.doubted else ""
+                session.note(f"No clock is better than the clocks left alone{more}, so they are.")
             else:
                 session.hold(chosen)
         except (GaveUpError, WattuneError) as error:

@@ -269,13 +269,13 @@ def _decide(
         given, assumed = features_of(governor)
         choice = by_governor(
             governor, findings, given, assumed, objective=objective if not args.probe else parse_objective("energy"),
-            simulated_ok=args.simulated_ok,
+            simulated_ok=args.simulated_ok, probes=args.probe,
         )  # fmt: skip
     if args.probe:
         check_probed(objective)
         task = ProbeTask(
             objective, None if choice is None else choice.prior, args.steps, args.probe_window, START_S,
-            None if choice is None else clock_of(choice.setting),
+            None if choice is None else clock_of(choice.setting), choice is not None and choice.declined,
         )  # fmt: skip
         rule = "at most three clocks measured in the first steps"
         probed = Choice(
