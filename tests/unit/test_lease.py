@@ -656,8 +656,10 @@ def test_a_bound_below_0_is_no_bound(board: Board) -> None:
 
 def test_a_second_lease_names_the_first(board: Board) -> None:
     with board.lease(612):
-        with pytest.raises(BoardError, match=f"already held by .*process {os.getpid()}"):
+        with pytest.raises(BoardError, match=f"already held by .*process {os.getpid()}") as caught:
             board.lease(408).__enter__()
+        assert "this program itself" in str(caught.value)
+        assert "kill" not in str(caught.value)
         assert board.bounds == (612_000_000, 612_000_000)
         with pytest.raises(BoardError, match="already held"):
             state.restore_stale(board)

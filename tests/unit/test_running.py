@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import random
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,15 +18,20 @@ from hypothesis import strategies as st
 
 from facts import governor
 from live_boards import VirtualLive
+from trees import golden
 from wattune.benches.meter import VirtualBoard
+from wattune.boards.jetson.discovery import discover
+from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError, IntegrityError
 from wattune.core.explain import because, flips
 from wattune.core.governor import Governor, canonical_json, document_digest, parse_governor
 from wattune.core.objectives import parse_objective
+from wattune.io import sha256_of
+from wattune.profiling.certificate import judge_baseline, provenance_of
 from wattune.profiling.meter import Meter
 from wattune.running import run as run_module
-from wattune.running.account import KEEP_S, Account
+from wattune.running.account import KEEP_S, Account, Totals
 from wattune.running.choosing import Choice, by_governor, check_fits
 from wattune.running.describe import Batches, model_features, parse_features
 from wattune.running.probing import LEAST_STEPS, GaveUpError, LiveProbe, ProbeTask
@@ -76,6 +82,8 @@ def test_steps_of_a_loop_that_starts_anew_go_on() -> None:
     for count in (1, 2, 5, 1, 3):
         steps.add(count)
     assert steps.done == 5 + 3
+    assert steps.anew == [(5, 1)]
+    assert "went back from 5 to 1" in " ".join(steps.notes())
     assert [edge.steps for edge in steps.edges(0, math.inf)] == [1, 3]
 
 
@@ -90,6 +98,7 @@ def test_a_file_counts_steps_and_work_and_nonsense_counts_nothing(tmp_path: Path
     assert steps.done == 9
     assert [(edge.steps, edge.work) for edge in steps.edges(0, math.inf)] == [(4, 4.0), (6, 1000.5), (9, 9.0)]
     assert "half" in steps.problem
+    assert [("half" in note, "counted nothing" in note) for note in steps.notes()] == [(True, True)]
 
 
 @given(period_s=st.floats(0.12, 1.5), busy=st.floats(0.4, 0.85), seed=st.integers(0, 9))
@@ -395,6 +404,67 @@ def test_a_run_that_measured_nothing_says_so(board: Any) -> None:
     assert receipt["energy_j"] == {"gpu_cpu": None, "module": None}
     assert json.loads(json.dumps(receipt)) == receipt
     assert "unknown: nothing was measured" in text_of(receipt)
+    assert (receipt["provenance"], receipt["unknown"]["provenance"]) == (None, "nothing was measured")
+    assert "none seen" not in text_of(receipt)
+    assert "throttling  unknown" in text_of(receipt)
+
+
+@pytest.mark.parametrize(
+    ("cooling", "events", "said"),
+    [
+        ({}, {}, "unknown"),
+        ({"gpu": None}, {"oc1": None}, "unknown"),
+        ({"gpu": 0}, {}, "none seen"),
+        ({"gpu": 0}, {"oc1": None}, "none seen (unknown: oc1)"),
+        ({"gpu": None}, {"oc1": 2}, "oc1 (2 events)"),
+    ],
+)
+def test_only_what_was_looked_at_was_not_seen(
+    board: Any, cooling: dict[str, int | None], events: dict[str, int | None], said: str
+) -> None:
+    totals = Totals(10.0, {"gpu_cpu": 9.0, "module": 9.0}, cooling_max=cooling, events=events)
+    text = text_of(build_receipt(Session(board), totals, Choice("maxn", "none")))
+    assert (
+        next(line for line in text.splitlines() if line.startswith("throttling"))
+        .split(None, 1)[1]
+        .startswith(said)
+    )
+
+
+@pytest.mark.parametrize(("seconds", "confidence"), [(4.9, "low"), (5.0, "usual")])
+def test_a_short_run_is_of_low_confidence_and_says_so(board: Any, seconds: float, confidence: str) -> None:
+    totals = Totals(seconds, {"gpu_cpu": 9.0, "module": 9.0})
+    receipt = build_receipt(Session(board), totals, Choice("maxn", "none"))
+    assert receipt["confidence"] == confidence
+    assert ("confidence  low" in text_of(receipt)) == (confidence == "low")
+
+
+def test_what_is_measured_stays_what_it_was_found_to_be_whatever_ends_meanwhile(tmp_path: Path) -> None:
+    """An emulated tree whose emulator dies while something runs: nothing of it becomes a measurement."""
+    root = golden("F1", tmp_path / "root")
+    status = root / "emulator/status.json"
+    status.parent.mkdir()
+    status.write_text("{}")
+    session = Session(discover(Sysfs(root)))
+    status.unlink()
+    totals = Totals(10.0, {"gpu_cpu": 9.0, "module": None})
+    assert build_receipt(session, totals, Choice("maxn", "none"))["provenance"] == "simulated"
+    assert provenance_of(session.findings) == "simulated"
+    assert provenance_of(discover(Sysfs(root))) == "measured"
+
+
+def test_a_clock_that_was_only_tried_is_no_choice(board: Any) -> None:
+    session = Session(board)
+    session.setting, session.undecided = 510.0, "the run ended before the probe was done"
+    task = ProbeTask()
+    task.gave_up = "The run ended before it was done."
+    receipt = build_receipt(session, Totals(10.0), Choice("maxn", "probe", "measured clocks"), probe=task)
+    assert (receipt["setting"], receipt["by"]) == ("maxn", "none")
+    assert "510" not in text_of(receipt)
+    assert "chosen by   none: undecided: the run ended" in text_of(receipt)
+    session.undecided = ""  # given up, and the governor's clock held
+    receipt = build_receipt(session, Totals(10.0), Choice("maxn", "probe", "measured clocks"), probe=task)
+    assert (receipt["setting"], receipt["by"]) == (510.0, "governor")
 
 
 def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
@@ -407,6 +477,112 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=said):
             read_baseline(path)
+
+
+def sound_baseline(**how: Any) -> dict[str, Any]:
+    certificates = how.pop("certificates", [{"baseline": {"accepted": True, "reasons": []}}])
+    return {
+        "schema_version": 1, "provenance": "measured", "setting": "maxn", "lowered": [], "exit_code": 0, "command": ["true"],
+        "duration_s": 9.0, "energy_j": {"gpu_cpu": 90.0, "module": 120.0}, "energy_j_per_step": {"gpu_cpu": 1.5, "module": None},
+        "time_s_per_step": 0.1, "certificates": certificates, "certificate": sha256_of(certificates) if certificates else None,
+        "board": BOARD, "power_mode": "MAXN", **how,
+    }  # fmt: skip
+
+
+def test_a_sound_baseline_is_read(tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text(json.dumps(sound_baseline()))
+    assert read_baseline(tmp_path / "b.json") == sound_baseline()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"exit_code": 3}, "exit code 3"),
+        ({"exit_code": 130}, "exit code 130"),
+        ({"exit_code": "0"}, "damaged"),
+        ({"schema_version": 2}, "damaged"),
+        ({"certificates": []}, "nothing was measured"),
+        ({"certificates": "x", "certificate": None}, "damaged"),
+        ({"certificate": "0" * 64}, "damaged"),
+        ({"certificates": [{"baseline": None}]}, "not free"),
+        (
+            {"certificates": [{"baseline": {"accepted": False, "reasons": ["Pinned at 408 MHz."]}}]},
+            "not free. Pinned at 408 MHz",
+        ),
+        (
+            {
+                "certificates": [
+                    {"baseline": {"accepted": True}},
+                    {"baseline": {"accepted": False, "reasons": []}},
+                ]
+            },
+            "not free",
+        ),
+        ({"energy_j": {"gpu_cpu": None, "module": None}}, "no energy"),
+        ({"energy_j": {"gpu_cpu": 5.0}}, "damaged"),
+        ({"energy_j_per_step": None}, "damaged"),
+    ],
+)
+def test_a_baseline_that_failed_or_was_not_free_or_is_damaged_is_refused(
+    tmp_path: Path, how: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(sound_baseline(**how)))
+    with pytest.raises(InputError, match=said) as caught:
+        read_baseline(path)
+    assert caught.value.hint
+
+
+@given(
+    place=st.sampled_from(
+        ["duration_s", "time_s_per_step", "energy_j.gpu_cpu", "energy_j.module", "energy_j_per_step.gpu_cpu"]
+    ),
+    value=st.floats(max_value=0.0) | st.just(math.nan) | st.just(math.inf) | st.text() | st.booleans() | st.lists(st.integers()),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_no_number_of_a_baseline_is_believed_that_cannot_be(place: str, value: Any) -> None:
+    document = sound_baseline()
+    *outer, name = place.split(".")
+    (document[outer[0]] if outer else document)[name] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "b.json"
+        path.write_text(json.dumps(document))
+        with pytest.raises(InputError, match=r"damaged|no receipt"):
+            read_baseline(path)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "how", "said"),
+    [
+        (1, {}, "exit code 1"),
+        (0, {"provenance": "simulated"}, "The baseline is simulated"),
+        (0, {"energy_j": {"gpu_cpu": None, "module": 3.0}}, "unknown (gpu_cpu)"),
+        (0, {"board": "jetson-agx-xavier"}, "another board"),
+        (0, {"command": ["false"]}, "another command"),
+        (0, {}, None),
+    ],
+)
+def test_a_saving_is_given_of_like_and_finished_runs_and_else_it_is_said_why_not(
+    board: Any, exit_code: int, how: dict[str, Any], said: str | None
+) -> None:
+    totals = Totals(10.0, {"gpu_cpu": 45.0, "module": 60.0})
+    receipt = build_receipt(
+        Session(board), totals, Choice(612.0, "mhz"), command=["true"], exit_code=exit_code,
+        baseline=sound_baseline(power_mode=board.power_mode and board.power_mode.name, **how),
+    )  # fmt: skip
+    assert receipt["measured_saving_pct"] == (50.0 if said is None else None)
+    assert said is None or any(said in note for note in receipt["notes"])
+
+
+def test_bounds_that_were_others_for_a_time_are_not_free(board: Any) -> None:
+    """Pinned and let go in the middle: before and after are alike, and most of the time the clock was free."""
+    low, high = board.gpu.min_hz, board.gpu.max_hz
+    free, held = (0.0, low, high), (3.0, 408_000_000, 408_000_000)
+    how: dict[str, Any] = {"clocks_s": {"1300.5": 6.0, "408": 3.0}}
+    assert judge_baseline(board, board, bounds_hz=(free, (1.0, None, None)), **how).accepted
+    judged = judge_baseline(board, board, bounds_hz=(free, held, (6.0, low, high)), **how)
+    assert not judged.accepted
+    assert "408 to 408 MHz for a time" in " ".join(judged.reasons)
 
 
 # --- explanations

@@ -234,6 +234,11 @@ class Lease:
         """Whether a cooling device limited the clock at any time while it was held."""
         return self._capped
 
+    @property
+    def unguarded(self) -> bool:
+        """Whether the process that restores after a SIGKILL was started and runs no more."""
+        return self._watchdog is not None and not self.ended and not self._watchdog.alive
+
     def receipt(self) -> dict[str, Any]:
         """What was found, set, seen and put back; clocks in MHz."""
         return {

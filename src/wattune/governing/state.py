@@ -452,6 +452,12 @@ def _held_by(holder: Record | None) -> BoardError:
         end = "Let it end"
     elif holder.is_daemon:
         end = "Let its client end (`journalctl -u wattune-clockd` names it; the daemon restores then)"
+    elif holder.pid == os.getpid():
+        return BoardError(
+            f"The GPU clock is already held by this program itself (process {holder.pid}), at {holder.set_hz[-1] / 1e6:g} MHz.",
+            "One hold at a time was expected.",
+            "End the first one (leave its `with`, or call its close() or stop()) before the next begins.",
+        )
     else:
         end = f"Let it end, or stop it (`kill {holder.pid}`)"
     return BoardError(

@@ -59,6 +59,7 @@ def judge_baseline(
     util_pct: float | None = None,
     cooling: Mapping[str, int | None] | None = None,
     events: Mapping[str, int | None] | None = None,
+    bounds_hz: Sequence[tuple[float, int | None, int | None]] = (),
 ) -> Judgement:
     """Hold power mode, limits and the clocks seen against each other: a baseline is refused unless they agree.
 
@@ -72,6 +73,7 @@ def judge_baseline(
         util_pct: mean load of the GPU; None where unknown.
         cooling: highest states of the cooling devices; `events` over-current events.
         events: see `cooling`.
+        bounds_hz: bounds of the clock seen meanwhile, as :class:`~wattune.profiling.meter.Window` has them.
     """
     one, two = before.gpu, after.gpu
     if one is None or two is None:
@@ -88,6 +90,12 @@ def judge_baseline(
         reasons.append(
             f"The bounds of the clock were {_bounds(one)} before the run and {_bounds(two)} after it."
         )
+    else:
+        others = {(low, high) for _, low, high in bounds_hz if low is not None and high is not None}
+        reasons += [
+            f"The bounds of the clock were {_mhz(low)} to {_mhz(high)} MHz for a time, and {_bounds(one)} before the run."
+            for low, high in sorted(others - {(one.min_hz, one.max_hz)})
+        ]
     if before.boot_id != after.boot_id:
         reasons.append("The board was rebooted during the run.")
     if _name(before.power_mode) != _name(after.power_mode):
@@ -275,8 +283,10 @@ def certify(
 
 
 def provenance_of(findings: Findings) -> Provenance:
-    """``measured``, or ``simulated`` where the tree says that it is emulated."""
-    return "simulated" if findings.sysfs.exists(EMULATOR_STATUS) else "measured"
+    """``measured``, or ``simulated`` where the tree says that it is emulated; looked at once: an emulator may end meanwhile."""
+    if findings.emulated is None:
+        findings.emulated = findings.sysfs.exists(EMULATOR_STATUS)
+    return "simulated" if findings.emulated else "measured"
 
 
 def own_cost(findings: Findings, cost: Cost) -> dict[str, Any]:

@@ -6,11 +6,12 @@ Windows of the meter add up exactly (their edges cancel), so the sum of the part
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from wattune.core.errors import InputError
-from wattune.profiling.certificate import certify
+from wattune.profiling.certificate import Judgement, certify
 from wattune.profiling.meter import Meter, Window
 
 PART_S = 600.0
@@ -109,14 +110,17 @@ class Account:
 
     Args:
         meter: it runs already.
+        judge: says of each part whether the clocks were free in it; None where they are held.
 
     Attributes:
         start_s: when it began, on the meter's clock.
         certificates: one document per part that was closed off.
     """
 
-    def __init__(self, meter: Meter, *, part_s: float = PART_S) -> None:
-        self.meter, self._part_s = meter, part_s
+    def __init__(
+        self, meter: Meter, *, part_s: float = PART_S, judge: Callable[[Window], Judgement] | None = None
+    ) -> None:
+        self.meter, self._part_s, self._judge = meter, part_s, judge
         self.start_s = self._from_s = meter.mark("begins", change=False)
         self.certificates: list[dict[str, Any]] = []
         self._closed = Totals()
@@ -134,7 +138,8 @@ class Account:
             if now_s > self._from_s:
                 window = self.meter.window(self._from_s, now_s)
                 self._closed = self._closed.plus(window)
-                self.certificates.append(certify(self.meter, window).as_json())
+                judged = None if self._judge is None else self._judge(window)
+                self.certificates.append(certify(self.meter, window, baseline=judged).as_json())
                 self.meter.forget(now_s - KEEP_S)
                 self._from_s = now_s
             return self._closed

@@ -13,9 +13,10 @@ from wattune.boards.jetson.findings import Findings
 from wattune.core.errors import InputError
 from wattune.core.features import FEATURES, FeatureValue
 from wattune.core.governor import Governor
-from wattune.core.objectives import Objective, parse_objective
+from wattune.core.objectives import ENERGY, Objective, parse_objective
 from wattune.governing.lease import match_clock
 from wattune.running.choosing import check_answerable, check_fits, default_governor, load_governor
+from wattune.running.probing import WINDOW_S
 
 PROBE_WINDOW_S = (0.2, 600.0)
 """Shortest and longest window of a probe, seconds."""
@@ -53,7 +54,7 @@ def check_feature(name: str, value: FeatureValue) -> None:
     if spec.kind == "category":
         if not isinstance(value, str) or not value:
             raise InputError(f"{name} is {value!r}.", f"A name was expected: {spec.meaning}.")
-    elif not _is_number(value) or value < 0 or (spec.unit == "%" and value > 100):
+    elif not is_number(value) or value < 0 or (spec.unit == "%" and value > 100):
         highest = " to 100" if spec.unit == "%" else " on"
         raise InputError(f"{name} is {value!r}.", f"A number from 0{highest} was expected: {spec.meaning}.")
 
@@ -75,12 +76,12 @@ def check_alone(
             "One of them was expected.",
             "Leave mhz out to have a clock chosen.",
         )
-    if mhz is not None and (not _is_number(mhz) or mhz <= 0):
+    if mhz is not None and (not is_number(mhz) or mhz <= 0):
         raise InputError(f"mhz is {mhz!r}.", "A number of MHz was expected.", "For example mhz=612.")
     if steps is not None and (not isinstance(steps, Integral) or isinstance(steps, bool) or int(steps) < 1):
         raise InputError(f"steps is {steps!r}.", "A number of steps from 1 on was expected.")
     shortest, longest = PROBE_WINDOW_S
-    if not _is_number(probe_window_s) or not shortest <= probe_window_s <= longest:
+    if not is_number(probe_window_s) or not shortest <= probe_window_s <= longest:
         raise InputError(
             f"probe_window_s is {probe_window_s!r}.",
             f"Seconds from {shortest:g} to {longest:g} were expected.",
@@ -99,6 +100,17 @@ def check_alone(
         check_probed(parsed)
     elif mhz is None:
         check_answerable(parsed)
+    probing = {"steps": steps is not None, "probe_window_s": probe_window_s != WINDOW_S}
+    way, unused = "a governor", {} if probe else probing
+    if mhz is not None:
+        way, unused = "mhz", {**probing, "objective": parsed != ENERGY}
+    for name, given in unused.items():
+        if given:
+            raise InputError(
+                f"{name} was given, and {way} does not look at it.",
+                "Arguments that change something were expected.",
+                f"Leave {name} out" + (", or say probe=True." if name in probing else ", or leave mhz out."),
+            )
     return parsed
 
 
@@ -158,6 +170,6 @@ def check_on(
     return loaded
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, of whatever library."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,7 +6,7 @@
             run.step()
     print(run.receipt["energy_j"])
 
-On a machine that is no Jetson it does nothing, and says so once. Within `wattune run`, which holds the clock, it counts steps into
+On a machine that is no Jetson it does nothing, and says so once. Within `wattune run`, which governs already, it counts steps into
 the steps file and leaves the clock alone.
 """
 
@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,7 +35,7 @@ from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running.account import Totals
-from wattune.running.arguments import check_alone, check_feature, check_on
+from wattune.running.arguments import check_alone, check_feature, check_on, is_number
 from wattune.running.choosing import Choice, by_governor, clock_of
 from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask
@@ -95,20 +96,26 @@ class Governed:
         self._run_steps, self._window_s = steps, probe_window_s
         self._best_effort, self._simulated_ok = best_effort, simulated_ok
         self.governor: Governor | None = None
-        self._choice = Choice(MAXN, "none")
-        self._task: ProbeTask | None = None
-        self._batches = Batches()
-        self._hook: Any = None
-        self._work = 0.0
-        self._counts_work = False
+        self._choice: Choice
+        self._task: ProbeTask | None
+        self._asked = dict(self._given)
+        self._begun = self._said_outside = False
+        self._before = (0, 0.0)
         self._steps_file: Path | None = None
-        self._steps = Steps()
-        self.session: Session | None = None
-        self.receipt: dict[str, Any] | None = None
+        self._anew()
         findings = _board()
         if findings.kind == "jetson" and not _within_run():
             with contextlib.suppress(BoardError) if best_effort else contextlib.nullcontext():
                 self._check_on(findings)
+
+    def _anew(self) -> None:
+        """A run counts its own steps and is told by its own batches, whatever was run before with the same arguments."""
+        self._given, self._choice, self._task = dict(self._asked), Choice(MAXN, "none"), None
+        self._batches, self._steps = Batches(), Steps()
+        self._hook: Any = None
+        self._work, self._counts_work = 0.0, False
+        self.session: Session | None = None
+        self.receipt: dict[str, Any] | None = None
 
     def _check_on(self, findings: Findings) -> None:
         self.governor = check_on(
@@ -130,23 +137,37 @@ class Governed:
         self.stop()
 
     def start(self) -> Governed:
-        """Begin.
+        """Begin; once more after the end, with a receipt of its own.
 
         Raises:
+            InputError: it runs already.
             BoardError: the clock cannot be held (with `best_effort` it is left alone).
             IntegrityError: a governor that is damaged, for another board, or simulated on a real one.
         """
+        if self._begun:
+            raise InputError(
+                "This run was begun already, and has not ended.",
+                "One run at a time was expected.",
+                "Leave its `with`, or call stop(), before it begins anew.",
+            )
+        self._before = (self._before[0] + (self._steps.count or 0), self._before[1] + self._steps.work)
+        self._anew()
         given = os.environ.get(STEPS_VARIABLE)
         self._steps_file = Path(given) if given else None
         findings = _board()
+        self._begin(findings)
+        self._begun, self._said_outside = True, False
+        return self
+
+    def _begin(self, findings: Findings) -> None:
         if findings.kind != "jetson":
             if not _said.is_set():
                 _said.set()
                 log.warning("wattune: this machine is no Jetson: nothing is governed or measured here.")
-            return self
+            return
         if _within_run():
-            self._open(findings, "held by `wattune run`")
-            return self
+            self._open(findings, "left to `wattune run`")
+            return
         try:
             self._govern(findings)
         except BoardError as error:
@@ -155,7 +176,6 @@ class Governed:
             self._open(findings, "the clock could not be held")
             assert self.session is not None
             self.session.note(f"The clocks are left alone (best_effort): {error}")
-        return self
 
     def _open(self, findings: Findings, rule: str) -> None:
         self._unhook()
@@ -216,13 +236,13 @@ class Governed:
         """
         session = self.session
         self._unhook()
+        self._begun = False
         if session is None or session.ended:
             return self.receipt
-        totals: Totals | None = None
         try:
-            totals = session.stop()
+            session.stop()
         finally:
-            self.receipt = build_receipt(session, totals, self._choice, probe=self._task)
+            self.receipt = build_receipt(session, session.totals, self._choice, probe=self._task)
             sys.stderr.write(for_people(self.receipt, sys.stderr) + "\n")
         return self.receipt
 
@@ -234,12 +254,37 @@ class Governed:
         Args:
             steps: how many.
             work: how much work they were, in any unit (padded tokens); counted from the model's inputs where not given.
+
+        Outside of the run, before it begins and after its end, nothing is counted, and that is said once.
+
+        Raises:
+            InputError: no number.
         """
+        if not isinstance(steps, Integral) or isinstance(steps, bool) or int(steps) < 0:
+            raise InputError(
+                f"steps is {steps!r:.40}.",
+                "A number of steps was expected.",
+                "For example step(), or step(4).",
+            )
+        if work is not None and not (is_number(work) and work >= 0):
+            raise InputError(
+                f"work is {work!r:.40}.", "A number from 0 on was expected.", "For example step(work=4096)."
+            )
+        if not self._begun:
+            if not self._said_outside:
+                self._said_outside = True
+                log.warning(
+                    "wattune: step() was called outside of the run, and is not counted: call it within"
+                    " `with wattune.govern(...) as run:`."
+                )
+            return
+        if not steps:
+            return
         counted, self._work = self._work, 0.0
         if work is None and self._counts_work:
             self._counts_work = counted > 0  # inputs of another kind: every step is as good as another
             work = counted or None
-        self._steps.finished(steps, work)
+        self._steps.finished(int(steps), work)
         if self._hook is not None and self.session is not None and not self._still_looking():
             self._unhook()
         if self._steps_file is not None:
@@ -248,9 +293,9 @@ class Governed:
     def _say_steps(self, work: float | None) -> None:
         path = self._steps_file
         assert path is not None
-        said: dict[str, Any] = {"steps": self._steps.count}
+        said: dict[str, Any] = {"steps": self._before[0] + (self._steps.count or 0)}
         if work is not None:
-            said["work"] = self._steps.work
+            said["work"] = self._before[1] + self._steps.work
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_text(json.dumps(said) + "\n", encoding="utf-8")
@@ -314,6 +359,7 @@ class Governed:
         try:
             self._learn(session)
         except Ended:
+            session.undecided = "the run ended before the governor had seen enough of it"
             session.note("The run ended before the governor had seen enough of it to choose.")
             raise
 

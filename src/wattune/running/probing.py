@@ -378,6 +378,7 @@ class ProbeTask:
             self._do(session)
         except Ended:
             self.gave_up = "The run ended before it was done."
+            session.undecided = "the run ended before the probe was done"
             session.note(f"The probe was not finished, so nothing was chosen. {self.gave_up}")
             raise
         finally:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from wattune.core.errors import InputError
-from wattune.core.settings import MAXN, setting_label
+from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.io import read_json, sha256_of
-from wattune.profiling.certificate import provenance_of
+from wattune.profiling.windows import SHORT_S
 from wattune.running.account import SETS, Totals
 from wattune.running.choosing import Choice
 from wattune.running.probing import ProbeTask
@@ -23,7 +24,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
     """The receipt of an earlier run with the clocks left alone.
 
     Raises:
-        InputError: missing, no receipt, or of a run whose clock was held.
+        InputError: missing, no receipt, damaged, of a run that failed, or of one whose clocks were not free.
     """
     document = read_json(path, "The baseline")
     good = (
@@ -43,7 +44,68 @@ def read_baseline(path: Path) -> dict[str, Any]:
             "A baseline has its clocks left alone.",
             "Make one with `wattune run --mhz maxn --json FILE -- COMMAND`.",
         )
+    for what in _damage(document):
+        raise InputError(
+            f"{path} is a damaged receipt: {what}.",
+            "What `wattune run --mhz maxn --json FILE -- COMMAND` keeps was expected.",
+            "Make it anew, and change nothing in it.",
+        )
+    if document.get("exit_code"):
+        raise InputError(
+            f"{path} is the receipt of a command that ended with exit code {document['exit_code']}.",
+            "A baseline of a run that was finished was expected.",
+            "Make one with `wattune run --mhz maxn --json FILE -- COMMAND`.",
+        )
+    if reasons := list(dict.fromkeys(_not_free(document["certificates"]))):
+        raise InputError(
+            f"{path} is the receipt of a run whose clocks were not free. {' '.join(reasons)}",
+            "A baseline has its clocks left alone by everybody.",
+            "See `wattune doctor` for who holds them, then make it anew with `wattune run --mhz maxn --json FILE -- COMMAND`.",
+        )
     return dict(document)
+
+
+def _damage(document: Mapping[str, Any]) -> Iterator[str]:
+    """What cannot be in a receipt, in a few words each."""
+    if document.get("schema_version") != SCHEMA_VERSION:
+        yield f"schema_version is {document.get('schema_version')!r}, not {SCHEMA_VERSION}"
+    numbers = {"duration_s": document["duration_s"], "time_s_per_step": document.get("time_s_per_step")}
+    for group in ("energy_j", "energy_j_per_step"):
+        values = document.get(group)
+        if not isinstance(values, dict) or not set(SETS) <= set(values):
+            yield f"{group} is {values!r:.40}"
+            return
+        numbers |= {f"{group}.{name}": values[name] for name in SETS}
+    for name, value in numbers.items():
+        if value is not None and not _above_zero(value):
+            yield f"{name} is {value!r:.40}"
+    if all(document["energy_j"][name] is None for name in SETS):
+        yield "it knows no energy"
+    code, certificates = document.get("exit_code"), document.get("certificates")
+    if code is not None and type(code) is not int:
+        yield f"exit_code is {code!r:.40}"
+    if not isinstance(certificates, list) or not all(isinstance(one, dict) for one in certificates):
+        yield "it has no certificates"
+    elif document.get("certificate") != (sha256_of(certificates) if certificates else None):
+        yield "its certificates are not those that its digest is of"
+
+
+def _above_zero(value: object) -> bool:
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    )
+
+
+def _not_free(certificates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Why the clocks were not free, by the verdicts of a run's parts; nothing where all say that they were."""
+    if not certificates:
+        yield "Nothing shows that they were: nothing was measured."
+    for one in certificates:
+        verdict = one.get("baseline")
+        if not isinstance(verdict, dict):
+            yield "Nothing shows that they were: its certificates do not judge them."
+        elif verdict.get("accepted") is not True:
+            yield from map(str, verdict.get("reasons") or ["Its certificate refuses it."])
 
 
 def build_receipt(
@@ -79,16 +141,26 @@ def build_receipt(
     power = totals.mean_power_w if totals is not None else dict.fromkeys(SETS)
     certificates = session.account.certificates if session.account is not None else []
     pins = session.pins()
-    each = _per_step(session, totals)
+    each = per_step(session, totals)
+    measured = totals is not None and any(energy[name] is not None for name in SETS)
+    unknown = dict(totals.reasons) if totals is not None else dict.fromkeys(SETS, "nothing was measured")
+    if totals is None:
+        unknown["provenance"] = "nothing was measured"
+    said = [*notes, *session.notes]
+    if not pins and certificates and (why := list(dict.fromkeys(_not_free(certificates)))):
+        said.append(
+            f"The clocks were left alone, but they were not free: this is no baseline. {' '.join(why)}"
+        )
+    setting, chosen = _decided(session, choice, probe)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "provenance": provenance_of(found),
+        "provenance": None if totals is None else session.provenance,
         "board": found.board,
         "power_mode": None if found.power_mode is None else found.power_mode.name,
         "command": None if command is None else list(command),
         "exit_code": exit_code,
-        "setting": session.setting,
-        **choice.document(),
+        "setting": setting,
+        **chosen,
         "duration_s": _round(seconds),
         "steps": steps,
         "steps_from": session.steps.source if steps else None,
@@ -96,9 +168,8 @@ def build_receipt(
         "bound_j": {name: _round(bound[name]) for name in SETS},
         "mean_power_w": {name: _round(power[name]) for name in SETS},
         **each,
-        "unknown": dict(totals.reasons)
-        if totals is not None
-        else dict.fromkeys(SETS, "nothing was measured"),
+        "unknown": unknown,
+        "confidence": None if not measured else "low" if (seconds or 0.0) < SHORT_S else "usual",
         "gpu_mhz_mean": None if totals is None else _round(totals.mhz_mean, 1),
         "seconds_at_mhz": {}
         if totals is None
@@ -119,13 +190,29 @@ def build_receipt(
         else probe.probe.document() | {"gave_up": probe.gave_up or None},
         "certificate": sha256_of(certificates) if certificates else None,
         "certificates": certificates,
-        "notes": [*notes, *session.notes],
+        "notes": said,
     }
     _against(document, baseline, probe, totals)
     return document
 
 
-def _per_step(session: Session, totals: Totals | None) -> dict[str, Any]:
+def _decided(session: Session, choice: Choice, probe: ProbeTask | None) -> tuple[Setting, dict[str, Any]]:
+    """The setting that was chosen and where it came from; a clock on which something was only tried is no choice."""
+    chosen = choice.document()
+    if session.undecided:
+        return MAXN, {**chosen, "by": "none", "rule": f"undecided: {session.undecided}"}
+    if probe is not None and probe.gave_up:
+        held = not isinstance(session.setting, str)
+        rule = (
+            "the probe was given up, and the governor's clock held"
+            if held
+            else "undecided: the probe was given up"
+        )
+        return session.setting, {**chosen, "by": "governor" if held else "none", "rule": rule}
+    return session.setting, chosen
+
+
+def per_step(session: Session, totals: Totals | None) -> dict[str, Any]:
     """Energy and time of a step: from the first one that was seen finished to the end, without what came before it."""
     steps, first = session.steps.done, session.first
     energy: dict[str, float | None] = dict.fromkeys(SETS)
@@ -156,11 +243,19 @@ def _against(
     if baseline is not None and totals is not None:
         name = "gpu_cpu" if document["energy_j"]["gpu_cpu"] is not None else "module"
         ours, theirs = document["energy_j"][name], baseline["energy_j"].get(name)
-        if ours is None or not theirs:
+        if ours is None or theirs is None:
+            document["notes"].append(
+                f"The energy of one of the two runs is unknown ({name}): no saving is given."
+            )
             return
         each = (document["energy_j_per_step"][name], (baseline.get("energy_j_per_step") or {}).get(name))
         times = (document["time_s_per_step"], baseline.get("time_s_per_step"))
         by_step = all((*each, *times))
+        if not by_step and document["exit_code"]:
+            document["notes"].append(
+                f"The command ended with exit code {document['exit_code']}, and steps were not counted in both: no saving is given."
+            )
+            return
         if not by_step and baseline.get("command") != document["command"]:
             document["notes"].append(
                 "The baseline ran another command, and steps were not counted in both: no saving is given."
@@ -169,6 +264,11 @@ def _against(
         if baseline.get("board") != document["board"] or baseline.get("power_mode") != document["power_mode"]:
             document["notes"].append(
                 "The baseline was taken on another board or in another power mode: no saving is given."
+            )
+            return
+        if baseline.get("provenance") != document["provenance"]:
+            document["notes"].append(
+                f"The baseline is {baseline.get('provenance')}, and this run {document['provenance']}: no saving is given."
             )
             return
         if not by_step:
@@ -218,7 +318,7 @@ def text_of(d: dict[str, Any]) -> str:
 
 
 def _heading(d: dict[str, Any]) -> str:
-    return f"{d['board'] or 'unknown board'}, power mode {d['power_mode'] or 'unknown'}, {d['provenance']}"
+    return f"{d['board'] or 'unknown board'}, power mode {d['power_mode'] or 'unknown'}, {d['provenance'] or 'nothing measured'}"
 
 
 def _how(d: dict[str, Any]) -> list[tuple[str, str]]:
@@ -227,7 +327,11 @@ def _how(d: dict[str, Any]) -> list[tuple[str, str]]:
         clock = "left alone"
     else:
         clock = (
-            "left alone at last" if isinstance(d["setting"], str) else f"{setting_label(d['setting'])} MHz"
+            "undecided, left alone at last"
+            if d["by"] == "none"
+            else "left alone at last"
+            if isinstance(d["setting"], str)
+            else f"{setting_label(d['setting'])} MHz"
         )
         last = d["pins"][-1] if d["pins"] else None
         if last is not None:
@@ -256,6 +360,17 @@ def _energy(d: dict[str, Any], name: str) -> str:
 
 def _outcome(d: dict[str, Any]) -> list[tuple[str, str]]:
     """What it saved, and what it rests on."""
+    looked = {**d["throttling"]["cooling_state_max"], **d["throttling"]["over_current_events"]}
+    seen = (
+        "unknown: no cooling device and no over-current counter was read"
+        if all(n is None for n in looked.values())
+        else "none seen"
+        + (
+            f" (unknown: {', '.join(missed)})"
+            if (missed := [name for name, n in looked.items() if n is None])
+            else ""
+        )
+    )
     capped = [f"{name} (state {n})" for name, n in d["throttling"]["cooling_state_max"].items() if n]
     capped += [f"{name} ({n} events)" for name, n in d["throttling"]["over_current_events"].items() if n]
     over = d["per_step_over"]
@@ -272,7 +387,8 @@ def _outcome(d: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         *each,
         ("saving", _saving(d)),
-        ("throttling", ", ".join(capped) or "none seen"),
+        ("throttling", ", ".join(capped) or seen),
+        *([("confidence", f"low: shorter than {SHORT_S:g} s")] if d["confidence"] == "low" else []),
         *([("certificate", d["certificate"][:16])] if d["certificate"] else []),
         *(("note", text) for text in d["notes"]),
     ]

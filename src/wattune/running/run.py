@@ -18,7 +18,7 @@ from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
 from wattune.core.governor import Governor
-from wattune.core.objectives import add_objective_argument, parse_objective
+from wattune.core.objectives import ENERGY, add_objective_argument, parse_objective
 from wattune.core.settings import MAXN, Setting, parse_setting
 from wattune.io import check_output, write_json
 from wattune.profiling.load import STEPS_VARIABLE
@@ -35,6 +35,12 @@ log = logging.getLogger("wattune")
 
 RUN_VARIABLE = "WATTUNE_RUN"
 """Names the process that holds the clock, in the environment of the command."""
+
+WORKLOAD = (
+    "model", "task", "config", "data", "text_columns", "label_column", "kind", "batch_size", "precision", "method", "seq_len",
+    "gpu_util", "features",
+)  # fmt: skip
+"""Arguments that describe a workload, which a governor alone looks at."""
 
 RETRY_S = 1.0
 FILE_FIRST_S = 20.0
@@ -134,12 +140,53 @@ def run(
     if args.steps is not None and args.steps < 1:
         raise InputError(f"--steps is {args.steps}.", "A number of steps from 1 on was expected.")
     parse_objective(args.objective)
+    _refuse_unused(args)
     baseline = None if args.baseline is None else read_baseline(args.baseline)
     if args.json is not None:
         check_output(args.json, "The receipt")
+        if args.baseline is not None and args.json.exists() and args.json.samefile(args.baseline):
+            raise InputError(
+                f"--json and --baseline are one file, {args.json}: the receipt would take the baseline's place.",
+                "Two files were expected.",
+                "Name another one after --json.",
+            )
     log_it = keep() if args.mlflow and keep is not None else None
     with process.signals_kept(), _steps_file(environment) as steps_file:
         return _run(args, command, environment, steps_file, features_of, baseline, log_it)
+
+
+def _refuse_unused(args: argparse.Namespace) -> None:
+    """Refuse what would change nothing: somebody who types it believes that it does.
+
+    Raises:
+        InputError: an option that the way the clock is chosen does not look at.
+    """
+    probing = {"--steps": args.steps is not None, "--probe-window": args.probe_window != WINDOW_S}
+    workload = {f"--{name.replace('_', '-')}": bool(getattr(args, name, None)) for name in WORKLOAD}
+    if args.mhz is not None:
+        way, unused = (
+            "--mhz",
+            {**probing, **workload, "--objective": parse_objective(args.objective) != ENERGY},
+        )
+        unused["--simulated-ok"] = args.simulated_ok
+    elif not args.probe:
+        way, unused = "a governor", probing
+    elif args.governor is None:
+        way, unused = "--probe without --governor", {**workload, "--simulated-ok": args.simulated_ok}
+    else:
+        return
+    for option, given in unused.items():
+        if given:
+            raise InputError(
+                f"{option} was given, and {way} does not look at it.",
+                "Options that change something were expected.",
+                f"Leave {option} out"
+                + (
+                    ", or add --probe."
+                    if option in probing
+                    else ", or take a governor (--governor PATH_OR_URI)."
+                ),
+            )
 
 
 def _run(
@@ -152,6 +199,7 @@ def _run(
     log_it: Keep | None,
 ) -> int:
     notes: list[str] = []
+    spared = ""
     try:
         findings = _board(args)
         choice, task = _decide(args, findings, features_of)
@@ -166,7 +214,7 @@ def _run(
         if not args.best_effort:
             raise
         process.say(f"wattune: {error} The command runs with the clocks left alone (--best-effort).")
-        notes.append(f"The clocks were left alone (--best-effort): {error}")
+        spared = f"The clocks were left alone (--best-effort): {error.what}"
         found = discover(sysfs_of(args))
         choice, task = Choice(MAXN, "none", "the clock could not be held"), None
         session = Session(found, MAXN, steps=FileSteps(steps_file))
@@ -175,8 +223,9 @@ def _run(
     notes = [*choice.notes, *notes]
     for text in notes:
         process.say(f"wattune: {text}")
+    notes += [spared] if spared else []
     started_s = time.monotonic()
-    totals, left = None, False
+    left = False
     try:
         if (early := process.came_already()) is not None:
             process.say("wattune: interrupted before the command was started.")
@@ -188,19 +237,18 @@ def _run(
             return error.exit_code
     finally:
         seconds = time.monotonic() - started_s
-        failed = ""
         try:
-            totals = session.stop()
+            session.stop()
         except BoardError as error:
-            failed = str(error)
-            process.say(f"wattune: {error}")
+            if not any(pin["outcome"] == "failed" for pin in session.pins()):  # else the lease has said it
+                process.say(f"wattune: {error}")
     if left:
         session.note(
             "The command left processes behind that go on: the clock was put back when the command itself ended."
         )
     receipt = build_receipt(
         session,
-        totals,
+        session.totals,
         choice,
         command=command,
         exit_code=code,
@@ -211,7 +259,7 @@ def _run(
     )
     process.say(for_people(receipt, sys.stderr))
     _keep(args, receipt, log_it)
-    return 3 if failed and code == 0 else code
+    return code
 
 
 def _keep(args: argparse.Namespace, receipt: dict[str, Any], log_it: Keep | None) -> None:
@@ -237,7 +285,7 @@ def _board(args: argparse.Namespace) -> Findings:
     outer = os.environ.get(RUN_VARIABLE, "")
     if outer.isdigit() and Path(f"/proc/{outer}").exists():
         raise BoardError(
-            f"This runs inside another `wattune run` (process {outer}), which holds the clock.",
+            f"This runs inside another `wattune run` (process {outer}), which governs and measures already.",
             "One of them was expected.",
             "Leave the inner `wattune run` out, or give it --best-effort.",
         )
@@ -319,6 +367,7 @@ def _find_steps(session: Session) -> Steps | None:
         return None
     session.note(
         f"No steps were counted into ${STEPS_VARIABLE} within {FILE_FIRST_S:g} s: they are looked for in the GPU's load."
+        + (f" {session.steps.problem}" if session.steps.problem else "")
     )
     return LoadSteps(lambda: gpu_load_pct(session.findings))
 

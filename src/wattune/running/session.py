@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wattune.boards.jetson.discovery import gpu_load_pct
+from wattune.boards.jetson.discovery import discover, gpu_load_pct
 from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.core.errors import BoardError, WattuneError
 from wattune.core.settings import MAXN, Setting, hz_to_mhz, setting_label
 from wattune.governing.client import open_lease
 from wattune.governing.lease import Lease, match_clock
-from wattune.profiling.meter import Meter
+from wattune.profiling.certificate import Judgement, judge_baseline, provenance_of
+from wattune.profiling.meter import Meter, Window
 from wattune.running.account import Account, Totals
 from wattune.running.steps import Steps
 
@@ -63,6 +64,9 @@ class Session:
         lowered: each step down: when, from which clock, to which, why.
         meter: what measures; None where there are no rails.
         first: what was spent when a step was first seen to be finished, and how many were then; None before.
+        provenance: of what is measured, as the board was found.
+        totals: what was spent; None before the end, and where nothing was measured.
+        undecided: why no clock was chosen where one was to be; empty where one was, or none was to be.
     """
 
     def __init__(
@@ -84,6 +88,9 @@ class Session:
         self.account: Account | None = None
         self.first: tuple[Totals, int] | None = None
         self.probing = False
+        self.provenance = provenance_of(findings)
+        self.totals: Totals | None = None
+        self.undecided = ""
         self.task, self._look_s, self._lower_every_s = task, look_s, lower_every_s
         self._make_lease = make_lease
         self._lease: Lease | None = None
@@ -110,7 +117,8 @@ class Session:
             if self.findings.rails:
                 self.meter = Meter(self.findings, hz=METER_HZ)
                 self.meter.start()
-                self.account = Account(self.meter)
+                free = self.setting == MAXN and self.task is None
+                self.account = Account(self.meter, judge=self._judge if free else None)
             else:
                 self.note(
                     f"Energy is unknown: {self.findings.errors.get('rails', 'no power monitor was found')}."
@@ -128,9 +136,12 @@ class Session:
         Raises:
             BoardError: the clock could not be put back.
         """
-        self.steps.poll()
-        self._see_first()
-        totals = self._close()
+        if not self.ended:
+            self.steps.poll()
+            self._see_first()
+            for text in self.steps.notes():
+                self.note(text)
+        totals = self.totals = self._close()
         self._over.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -150,6 +161,13 @@ class Session:
         except WattuneError as error:
             self.note(str(error))
             return None
+
+    def _judge(self, window: Window) -> Judgement:
+        """Whether the clocks were free."""
+        return judge_baseline(
+            self.findings, discover(self.findings.sysfs), window.clocks_s, util_pct=window.util_pct,
+            cooling=window.cooling_max, events=window.events, bounds_hz=window.bounds_hz,
+        )  # fmt: skip
 
     def _see_first(self) -> None:
         """What was spent before the first step: loading and compiling."""
@@ -289,6 +307,12 @@ class Session:
             self.account.tick(time.monotonic())
         lease = self._lease
         if lease is not None and not lease.ended and not lease.lost:
+            if lease.unguarded:
+                self.note(
+                    "The process that puts the clock back where this one is killed has ended itself: a SIGKILL now would leave it"
+                    f" pinned until `{self.findings.sysfs.typed('restore')}`.",
+                    once="unguarded",
+                )
             if not lease.check() and lease.lost:
                 self.note(f"{lease.lost} It is left alone from now on.", once="lost")
                 return

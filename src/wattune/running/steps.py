@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,8 @@ class Steps:
         poll_s: how often :meth:`poll` wants to be called while something is measured; None where it does not matter.
         rest_poll_s: how often at other times, once the first step was seen.
         began: when a step was first seen to be finished, and how many were then; None before.
+        problem: what was read that is no count; empty where nothing was.
+        anew: from which count to which it went back, each time.
     """
 
     source = "loop"
@@ -58,6 +60,8 @@ class Steps:
         self._lock = threading.Lock()
         self._first: int | None = None
         self._work = 0.0
+        self.problem = ""
+        self.anew: list[tuple[int, int]] = []
         self.count: int | None = None
         self.began: tuple[float, int] | None = None
 
@@ -82,6 +86,8 @@ class Steps:
         with self._lock:
             if self.count is None or count < self.count:
                 self._edges.clear()
+                if self.count is not None:
+                    self.anew.append((self.count, count))
                 self._first = first if self.count is None else -(self.done or 0)
             if count != self.count:
                 self.count = count
@@ -100,6 +106,17 @@ class Steps:
         if work is not None:
             self._work += work
         self.add((self.count or 0) + steps, None if work is None else self._work)
+
+    def notes(self) -> Iterator[str]:
+        """Sentences for people on how the count came about."""
+        if self.problem:
+            yield f"{self.problem} It counted nothing."
+        if self.anew:
+            before, after = self.anew[-1]
+            yield (
+                f"The count of steps went back{f' {len(self.anew)} times, at last' if len(self.anew) > 1 else ''} from {before}"
+                f" to {after}: the loop was started anew, and steps before and after it are counted."
+            )
 
     def edges(self, t0_s: float, t1_s: float) -> list[Edge]:
         """Ends of steps from one moment to another."""
@@ -124,7 +141,7 @@ class FileSteps(Steps):
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
-        self.path, self.problem = path, ""
+        self.path = path
 
     def poll(self) -> None:
         """See :class:`Steps`; what is no number is remembered as the `problem` and counts nothing."""

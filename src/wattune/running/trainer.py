@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,10 @@ class WattuneCallback:
 
     What it adds to the Trainer's log, hence to MLflow, TensorBoard or W&B: ``energy_j`` (since the beginning), ``energy_j_per_step``,
     ``power_w`` and ``gpu_mhz`` (since the last entry), ``energy_module_j_per_step``, and at the first entry after an epoch's end
-    ``energy_epoch_j``. What is unknown is left out. Energies are of ``gpu_cpu``, the module's where the board has no such set.
+    ``energy_epoch_j``. The last entry, that of the whole training, has the run's own figures instead, as the receipt has them: mean
+    power and clock since the beginning, energy of a step without what came before the first. Evaluating and saving between two steps
+    is in the energies: an entry after it has more energy per step, and so has the run. What is unknown is left out. Energies are of
+    ``gpu_cpu``, the module's where the board has no such set.
 
     Where training ends by an exception, whichever it is and wherever it is caught, the clock is put back :data:`WATCH_S` later,
     by a thread that looks whether `train` is still being called; nothing of the Trainer is replaced.
@@ -66,6 +69,13 @@ class WattuneCallback:
             return _nothing
         raise AttributeError(name)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> WattuneCallback:
+        """A callback of the same arguments; what runs stays with this one."""
+        return _made(self._how)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self._how,)
+
     def close(self) -> None:
         """Put the clock back, where it is still held; afterwards the receipt is there.
 
@@ -88,7 +98,7 @@ class WattuneCallback:
         from wattune.running.loop import govern
 
         steps = getattr(state, "max_steps", 0) - getattr(state, "global_step", 0)
-        how = {"steps": steps if steps > 0 else None, **self._how}
+        how = {"steps": steps if steps > 0 and self._how.get("probe") else None, **self._how}
         self.run = govern(kwargs.get("model"), **how)
         self.run.start()
         self._logged, self._epoch, self._epoch_j = (None, 0), None, None
@@ -108,12 +118,17 @@ class WattuneCallback:
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add what is known of the energy."""
+        from wattune.running.receipt import per_step
+
         totals = None if self.run is None else self.run.totals()
         if totals is None or not isinstance(logs, dict) or any(name.startswith("eval_") for name in logs):
             return
         steps = int(getattr(state, "global_step", 0))
         (before, then), self._logged = self._logged, (totals, steps)
-        added = _entries(totals, before, steps - then)
+        if "train_runtime" in logs and self.run is not None and self.run.session is not None:
+            added = {**_entries(totals, None, 0), **_whole(per_step(self.run.session, totals), totals.main)}
+        else:
+            added = _entries(totals, before, steps - then)
         if self._epoch_j is not None:
             added["energy_epoch_j"], self._epoch_j = self._epoch_j, None
         logs.update(added)
@@ -170,6 +185,17 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _whole(each: Mapping[str, Any], main: str) -> dict[str, float]:
+    """Energy of a step of the whole run, as the receipt has it; nothing for what is unknown."""
+    joules = each["energy_j_per_step"]
+    found = {"energy_j_per_step": joules[main], "energy_module_j_per_step": joules["module"]}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _made(how: Mapping[str, Any]) -> WattuneCallback:
+    return WattuneCallback(**how)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -73,7 +73,9 @@ def log_receipt(store: str, receipt: dict[str, Any]) -> str:
             experiment = client.get_experiment_by_name(EXPERIMENT)
             number = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
             name = " ".join(receipt["command"] or ["run"])[:80]
-            run = client.create_run(number, run_name=name, tags={"provenance": receipt["provenance"]})
+            run = client.create_run(
+                number, run_name=name, tags={"provenance": receipt["provenance"] or "unknown"}
+            )
             for key in _PARAMS:
                 client.log_param(run.info.run_id, key, str(receipt[key])[:500])
             for key, value in metrics_of(receipt).items():

@@ -102,6 +102,7 @@ class Findings:
         counters: over-current counters, name -> file; `cooling` cooling devices of the GPU, type -> ``cur_state`` file.
         power_mode: None where it could not be found.
         boot_id: None where it could not be read.
+        emulated: whether the tree says that it is emulated, as it was first looked at; None before.
         found: what -> path. `errors`: what -> reason.
         warnings: sentences for people. `problems`: what cannot work, why, and what to type.
     """
@@ -124,6 +125,7 @@ class Findings:
     cooling: dict[str, str] = field(default_factory=dict)
     power_mode: PowerMode | None = None
     boot_id: str | None = None
+    emulated: bool | None = None
     found: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
