@@ -183,6 +183,18 @@ def test_daemons_are_said_and_the_clock_comes_back_at_the_end_of_the_main_proces
         (["--governor", "models:/a/b/c", "--", "true"], 2, "not the address"),
         (["--governor", "nowhere.json", "--", "true"], 2, "does not exist"),
         (["--mhz", "612", "--probe", "--", "true"], 2, "One of the two"),
+        (
+            ["--mhz", "612", "--objective", "edp", "--", "true"],
+            2,
+            "--objective was given, and --mhz does not",
+        ),
+        (["--mhz", "612", "--steps", "9", "--", "true"], 2, "--steps was given"),
+        (["--mhz", "612", "--probe-window", "2", "--", "true"], 2, "--probe-window was given"),
+        (["--mhz", "612", "--model", "bert-base", "--", "true"], 2, "--model was given"),
+        (["--mhz", "612", "--features", "f.yaml", "--", "true"], 2, "--features was given"),
+        (["--mhz", "612", "--simulated-ok", "--", "true"], 2, "--simulated-ok was given"),
+        (["--governor", "g.json", "--steps", "9", "--", "true"], 2, "or add --probe"),
+        (["--probe", "--seq-len", "40", "--", "true"], 2, "--probe without --governor does not look at it"),
         (["--mhz", "612", "--objective", "fame", "--", "true"], 2, "no objective"),
         (
             ["--mhz", "612", "--objective", "energy:max_slowdown_pct=much", "--", "true"],
@@ -238,12 +250,118 @@ def test_a_second_run_and_a_nested_one_are_refused_by_name(board: Served) -> Non
     assert (second.returncode, f"process {one.pid}" in second.stderr) == (3, True), second.stderr
     spared = run(board, "--mhz", "510", "--best-effort", "--json", "r.json", "--", "touch", "ran")
     assert spared.returncode == 0, spared.stderr
+    assert spared.stderr.count("and run the same command again") == 1, (
+        spared.stderr
+    )  # what to do is said once
     assert json.loads(Path("r.json").read_text())["setting"] == "maxn"
     assert board.bounds == (612e6, 612e6)
     one.communicate("", timeout=30)
     inner = command(board, "--mhz", "510", "--", "true")
     nested = run(board, "--mhz", "612", "--", *inner)
     assert (nested.returncode, "inside another `wattune run`" in nested.stderr) == (3, True), nested.stderr
+    nested = run(board, "--mhz", "maxn", "--", *inner)
+    assert nested.returncode == 3
+    assert "holds the clock" not in nested.stderr
+
+
+def test_clocks_that_somebody_else_holds_are_no_baseline(board: Served) -> None:
+    """Before, or for a time in the middle: the receipt says so, and is refused as a baseline; a free one is taken."""
+    words = ["--mhz", "maxn", "--json", "base.json", "--"]
+    holder = start(board, "--mhz", "408", "--", "sh", "-c", "echo go; cat")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "go\n"
+    whole = run(board, *words, "sleep", "3")
+    holder.communicate("", timeout=30)
+    assert board.restored()
+    assert whole.returncode == 0
+    assert "were not free" in whole.stderr
+    refused = run(board, "--mhz", "714", "--baseline", "base.json", "--", "touch", "ran")
+    assert (refused.returncode, "were not free" in refused.stderr) == (2, True), refused.stderr
+    one = start(board, *words, "sh", "-c", "echo go; read x; exit 0")
+    assert one.stdout is not None
+    assert one.stdout.readline() == "go\n"
+    assert run(board, "--mhz", "408", "--", "sleep", "2").returncode == 0
+    time.sleep(2)
+    out = one.communicate("\n", timeout=30)
+    assert "were not free" in out[1]
+    assert run(board, "--mhz", "714", "--baseline", "base.json", "--", "touch", "ran").returncode == 2
+    assert not Path("ran").exists()
+    free = run(board, *words, "sleep", "3")
+    assert "were not free" not in free.stderr
+    taken = run(board, "--mhz", "714", "--baseline", "base.json", "--json", "base.json", "--", "true")
+    assert (taken.returncode, "one file" in taken.stderr) == (2, True), taken.stderr
+    assert json.loads(Path("base.json").read_text())["setting"] == "maxn"
+    Path("link.json").symlink_to("base.json")
+    assert (
+        run(board, "--mhz", "714", "--baseline", "base.json", "--json", "link.json", "--", "true").returncode
+        == 2
+    )
+    assert run(board, "--mhz", "714", "--baseline", "base.json", "--", "sleep", "3").returncode == 0
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_restore_that_fails_is_said_once_and_the_exit_code_is_the_commands(
+    tmp_path: Path, code: int
+) -> None:
+    with served(tmp_path / "board", workload="bert-base-sst2") as board:
+        one = start(
+            board, "--mhz", "612", "--json", "r.json", "--", "sh", "-c", f"echo go; read x; exit {code}"
+        )
+        assert one.stdout is not None
+        assert one.stdout.readline() == "go\n"
+        time.sleep(1)
+        board.fault("late-node 5")
+        _, said = one.communicate("\n", timeout=60)
+        board.fault("clear")
+        assert one.returncode == code, said
+        receipt = json.loads(Path("r.json").read_text())
+        assert (receipt["restored"], receipt["pins"][-1]["outcome"]) == (False, "failed")
+        assert receipt["energy_j"]["gpu_cpu"] is not None  # what was measured stays
+        assert said.count("as root") == 1, said
+
+
+def test_a_watchdog_that_ends_is_noticed(board: Served) -> None:
+    one = start(board, "--mhz", "612", "--json", "r.json", "--", "sh", "-c", "echo go; read x; exit 0")
+    assert one.stdout is not None
+    assert one.stdout.readline() == "go\n"
+    children = Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()
+    dogs = [n for n in children if b"wattune.governing.watchdog" in Path(f"/proc/{n}/cmdline").read_bytes()]
+    assert len(dogs) == 1
+    os.kill(int(dogs[0]), signal.SIGKILL)
+    time.sleep(4)
+    one.communicate("\n", timeout=30)
+    receipt = json.loads(Path("r.json").read_text())
+    assert any("has ended itself" in note for note in receipt["notes"])
+    assert receipt["restored"] is True
+
+
+def test_a_probe_that_is_cut_short_reads_as_no_choice(board: Served) -> None:
+    follow = [sys.executable, str(TESTS / "follow.py"), str(board.root), "0"]
+    one = start(board, "--probe", "--probe-window", "30", "--json", "r.json", "--", *follow)
+    until = time.monotonic() + 90
+    while board.bounds == board.found and time.monotonic() < until:
+        time.sleep(0.1)  # until it has pinned the first clock
+    time.sleep(0.5)
+    one.send_signal(signal.SIGTERM)
+    _, said = one.communicate(timeout=30)
+    receipt = json.loads(Path("r.json").read_text())
+    assert (receipt["setting"], receipt["by"]) == ("maxn", "none"), said
+    assert receipt["probe"]["gave_up"]
+    assert "undecided" in said
+    assert "chosen by   probe" not in said
+
+
+def test_steps_that_are_none_and_steps_that_go_back_are_said(board: Served) -> None:
+    words = "for n in 10 20 5 6 7; do echo $n > $WATTUNE_STEPS_FILE; sleep 1.3; done"
+    done = run(board, "--mhz", "612", "--json", "r.json", "--", "bash", "-c", words)
+    receipt = json.loads(Path("r.json").read_text())
+    assert receipt["steps"] == 27
+    assert "went back from 20 to 5" in done.stderr
+    for text in ("many", '{"done": 3}', "-4", "1.5"):
+        nonsense = ["sh", "-c", f"echo '{text}' > $WATTUNE_STEPS_FILE; sleep 1.5"]
+        done = run(board, "--mhz", "612", "--json", "r.json", "--", *nonsense)
+        assert json.loads(Path("r.json").read_text())["steps"] is None
+        assert f"says '{text}'" in done.stderr
 
 
 def test_a_full_disk_at_the_receipt_changes_nothing_else(board: Served) -> None:

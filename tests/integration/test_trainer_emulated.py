@@ -136,6 +136,15 @@ def test_energy_reaches_the_log_and_those_who_report_before_us(board: Served, tm
     spent = [entry["energy_j"] for entry in entries]
     assert spent == sorted(spent)
     assert sum(entry["energy_j_per_step"] for entry in entries) == pytest.approx(spent[-1], rel=1e-6)
+    last, receipt = (
+        document["log"][-1],
+        document["receipt"],
+    )  # of the whole training, and not of what came since the entry before
+    assert "train_runtime" in last
+    assert last["energy_j_per_step"] == pytest.approx(receipt["energy_j_per_step"]["gpu_cpu"], rel=0.02)
+    assert last["energy_module_j_per_step"] == pytest.approx(receipt["energy_j_per_step"]["module"], rel=0.02)
+    assert last["power_w"] == pytest.approx(receipt["mean_power_w"]["gpu_cpu"], rel=0.02)
+    assert last["gpu_mhz"] == receipt["gpu_mhz_mean"]
     epochs = [entry["energy_epoch_j"] for entry in document["log"] if "energy_epoch_j" in entry]
     assert len(epochs) == 2
     assert sum(epochs) == pytest.approx(document["receipt"]["energy_j"]["gpu_cpu"], rel=0.05)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,10 @@ def jetson(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ({"mhz": 612, "probe": True}, "mhz was given beside probe"),
         ({"mhz": 612, "governor": "g.json"}, "mhz was given beside governor"),
+        ({"mhz": 612, "steps": 9}, "steps was given, and mhz does not look at it"),
+        ({"mhz": 612, "probe_window_s": 2.0}, "probe_window_s was given, and mhz"),
+        ({"mhz": 612, "objective": "edp"}, "objective was given, and mhz"),
+        ({"steps": 9}, "steps was given, and a governor does not look at it"),
         ({"mhz": "612"}, "mhz is '612'. A number of MHz was expected."),
         ({"mhz": -1}, "mhz is -1"),
         ({"mhz": math.nan}, "mhz is nan"),
@@ -157,3 +164,67 @@ def test_a_governor_is_read_once(jetson: Path) -> None:
     where.unlink()
     assert isinstance(callback._how["governor"], Governor)
     assert wattune.govern(**callback._how).governor is callback._how["governor"]
+
+
+# --- while it runs
+
+
+@pytest.mark.parametrize("steps", ["x", 1.5, -1, None, True, math.nan, [1]])
+def test_no_number_of_steps_is_refused(elsewhere: Path, steps: Any) -> None:
+    with wattune.govern() as run, pytest.raises(InputError, match="steps is"):
+        run.step(steps)
+
+
+@pytest.mark.parametrize("work", ["x", -1.0, math.nan, math.inf, True, [1]])
+def test_no_amount_of_work_is_refused(elsewhere: Path, work: Any) -> None:
+    with wattune.govern() as run, pytest.raises(InputError, match="work is"):
+        run.step(work=work)
+
+
+def test_steps_outside_of_a_run_are_not_counted_and_it_is_said_once(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = wattune.govern()
+    run.step()
+    run.step()
+    with run:
+        run.step(4)
+        assert run._steps.done == 4
+    said = [record.message for record in caplog.records if "outside of the run" in record.message]
+    assert len(said) == 1
+    run.step()
+    run.step()
+    assert run._steps.done == 4
+    assert (
+        len([r for r in caplog.records if "outside of the run" in r.message]) == 2
+    )  # once more for the run that ended
+
+
+def test_a_run_that_begins_anew_counts_its_own_steps(jetson: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps file goes on, for whoever reads it counts them all."""
+    file = jetson / "steps"
+    monkeypatch.setenv("WATTUNE_RUN", "1")
+    monkeypatch.setenv("WATTUNE_STEPS_FILE", str(file))
+    run, receipts = wattune.govern(), []
+    for count in (3, 5, 2):
+        with run:
+            run.step(count, work=10.0 * count)
+            with pytest.raises(InputError, match="begun already"):
+                run.start()
+        receipts.append(run.receipt)
+    assert [receipt and receipt["steps"] for receipt in receipts] == [3, 5, 2]
+    assert json.loads(file.read_text()) == {"steps": 10, "work": 100.0}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_callback_is_copied_with_its_arguments_and_without_what_runs(jetson: Path, copied: Any) -> None:
+    (jetson / "g.json").write_text(canonical_json(governor(board=BOARD, provenance="measured")))
+    for how in ({"mhz": 612}, {"probe": True, "governor": "g.json"}, {"governor": "g.json", "seq_len": 40}):
+        one = wattune.WattuneCallback(**how)
+        other = copied(one)
+        assert other is not one
+        assert {**other._how, "governor": None} == {**one._how, "governor": None}
+        governors = [made._how.get("governor") for made in (one, other)]
+        assert len({g and canonical_json(g.document) for g in governors}) == 1
+        assert (other.run, other.receipt) == (None, None)
+        assert other._lock is not one._lock
