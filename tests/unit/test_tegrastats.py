@@ -591,7 +591,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--interval-ms 1000"):
         command(str(source), "-o", str(tmp_path / "trace.csv"))
     assert not (tmp_path / "trace.csv").exists()
-    with pytest.raises(InputError, match="is the log itself"):
+    with pytest.raises(InputError, match="it is what the command reads"):
         command(str(source), "--interval-ms", "1000", "-o", str(source))
     assert source.read_bytes() == log(XAVIER_NX)
     (tmp_path / "file").write_text("")

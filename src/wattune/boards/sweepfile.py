@@ -23,7 +23,7 @@ from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 from wattune.core.stats import mean
-from wattune.io import clear_os_errors, write_bytes
+from wattune.io import clear_os_errors, is_file, kind_of, read_data, write_bytes
 
 REQUIRED = ("board", "workload", "gpu_mhz", "energy_j", "time_s")
 NUMBERS = (
@@ -233,11 +233,14 @@ def read_sweep(paths: Path | Sequence[Path]) -> Sweep:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
+    kind = kind_of(path)
+    if kind is None:
         raise InputError(f"The sweep {path} does not exist.", _FORMAT, "Check the path.")
-    if not path.is_dir():
+    if kind != "folder":
         return [path]
-    files = sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.is_file())
+    with clear_os_errors(path, "read"):
+        names = sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")))
+    files = [p for p in names if is_file(p)]
     if not files:
         raise InputError(f"The folder {path} holds no .csv or .csv.gz file.", _FORMAT, _IMPORT)
     return files
@@ -246,7 +249,7 @@ def _files(path: Path) -> list[Path]:
 def _text(path: Path) -> str:
     """The file's text; gzip is recognised by its first bytes, whatever the name."""
     try:
-        data = path.read_bytes()
+        data = read_data(path, "The table", "Check the path.")
         if data.startswith(_GZIP_MAGIC):
             data = gzip.decompress(data)
         text = data.decode("utf-8-sig")
@@ -254,10 +257,6 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 text.", _FORMAT, _IMPORT) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is a damaged gzip file.", _FORMAT, "Fetch it again.") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.", _FORMAT, "Check the path.") from error
-    except OSError as error:
-        raise InputError(f"{path} could not be read: {error.strerror}.", _FORMAT) from error
     if "\0" in text:
         raise InputError(f"{path} is not a text file.", _FORMAT, _IMPORT)
     return text
@@ -558,7 +557,7 @@ def write_sweep(rows: Iterable[SweepRow], path: Path) -> bool:
     if path.name.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     with clear_os_errors(path):
-        if path.is_file() and path.read_bytes() == data:
+        if is_file(path) and path.read_bytes() == data:
             return False
     write_bytes(path, data)
     return True

@@ -16,7 +16,7 @@ from typing import Any
 
 from wattune.core.errors import BoardError, InputError, IntegrityError, WattuneError
 from wattune.core.governor import Governor, parse_governor
-from wattune.io import clear_os_errors, write_bytes
+from wattune.io import is_file, is_folder, read_data, write_bytes
 from wattune.tracking.results import GOVERNOR
 from wattune.tracking.store import (
     artifacts_folder,
@@ -95,11 +95,10 @@ def _keep_last(output: Path, new: Governor) -> None:
 
 
 def _from_folder(path: Path) -> bytes:
-    candidates = [path / place for place in _PLACES] if path.is_dir() else [path]
+    candidates = [path / place for place in _PLACES] if is_folder(path) else [path]
     for candidate in candidates:
-        if candidate.is_file():
-            with clear_os_errors(candidate, "read"):
-                return candidate.read_bytes()
+        if is_file(candidate):
+            return read_data(candidate, "The governor")
     raise InputError(
         f"There is no governor at {path}.",
         "A governor.json or a folder that holds one was expected; registered models start with 'models:/'.",
@@ -139,7 +138,7 @@ def _from_store(uri: str | None) -> tuple[bytes, str]:
     store = uri if uri is not None and uri.startswith("http") else tracking_uri()
     wanted = _parse(uri) if uri is not None and uri.startswith("models:") else None
     db = sqlite_file(store)
-    if db is not None and not db.is_file():
+    if db is not None and not is_file(db):
         raise InputError(
             f"Nothing has been published at {db}.",
             "A tracking store with a registered governor was expected.",
@@ -284,13 +283,13 @@ def _download(client: Any, version: Any, store: str, db: Path | None) -> bytes:
     if db is not None and location.startswith(PROXIED):
         # The store's own folder stands behind the proxy: no server is needed to read from it.
         path = artifacts_folder(db) / location.removeprefix(PROXIED).lstrip("/") / IN_MODEL
-        if not path.is_file():
+        if not is_file(path):
             raise IntegrityError(
                 f"{path} is missing, although {version.name} version {version.version} is registered.",
                 f"The folder {artifacts_folder(db)} belongs to the store and was expected beside it.",
                 "Publish again: remove the store and run `wattune publish`.",
             )
-        return path.read_bytes()
+        return read_data(path, "The governor")
     from mlflow.artifacts import download_artifacts
 
     with tempfile.TemporaryDirectory() as folder:

@@ -280,14 +280,8 @@ def read_log(path: Path) -> tuple[bytes, str]:
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import tegrastats``; returns the exit code."""
     if args.output is not None:
-        check_output(args.output, "The trace")
+        check_output(args.output, "The trace", None if args.log == STDIN else args.log)
     data, name = read_log(args.log)
-    if args.output is not None and args.output.exists() and args.output.samefile(args.log):
-        raise InputError(
-            f"The trace {args.output} is the log itself.",
-            "Another file was expected, so that the log stays as it is.",
-            f"For example `-o {args.log.stem}.csv`.",
-        )
     interval_s = None if args.interval_ms is None else args.interval_ms / 1000.0
     log = parse_log(data, interval_s=interval_s, name=name)
     if args.output is not None:
