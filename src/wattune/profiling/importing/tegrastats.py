@@ -42,10 +42,12 @@ def summarise(log: Log) -> dict[str, Any]:
         unknown["gpu_util_pct_mean"] = "no line says it"
     clocks = _clocks(samples)
     if clocks is None:
-        gated = any(sample.gpu_gated for sample in samples)
-        unknown["gpu_mhz"] = (
-            "the GPU is off in all lines" if gated else "no line says it (root is needed for it)"
-        )
+        if all(sample.gpu_gated for sample in samples):
+            unknown["gpu_mhz"] = "the GPU is off in all lines"
+        elif any(sample.gpu_gated or sample.gpu_stands for sample in samples):
+            unknown["gpu_mhz"] = "the GPU is off, or its clock is 0, in all lines that say it"
+        else:
+            unknown["gpu_mhz"] = "no line says it (root is needed for it)"
     online = [sample.cpu_online for sample in samples if sample.cpu_online is not None]
     if not online:
         unknown["cpu_online"] = "no line says it"
