@@ -499,3 +499,25 @@ def test_a_question_for_utilisation_is_answered_for_the_workload_and_not_by_the_
     assert more[1] > low
     assert clock(orin, "--model", "pythia-31m", "--task", "sst2", "--gpu-util", "99") == (714.0, None)
     assert clock("jetson-of-nobody", "--model", "pythia-31m", "--task", "sst2") == (714.0, 93.7)
+
+
+@pytest.mark.parametrize(
+    "objective", ["edp", "ed2p", "time", "energy:max_slowdown_pct=10", "time:max_power_w=20"]
+)
+@pytest.mark.parametrize(("setting", "named"), [("600", "at 600 MHz."), ("maxn", "at maxn.")])
+def test_a_workload_without_times_is_named(
+    objective: str, setting: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["board,workload,setting,gpu_mhz,energy_j,time_s"]
+    for workload in ("whole", "lacking"):
+        for row in ("300", "600", "maxn"):
+            time_s = "" if (workload, row) == ("lacking", setting) else "2"
+            lines.append(
+                f"b,{workload},{row if row == 'maxn' else ''},{row if row != 'maxn' else ''},10,{time_s}"
+            )
+    (tmp_path / "s.csv").write_text("\n".join(lines) + "\n")
+    for policy in ("ffg", "oracle", "probe"):
+        assert main(["replay", str(tmp_path / "s.csv"), "--policy", policy, "--objective", objective]) == 2
+        said = capsys.readouterr().err
+        assert f"'{objective}' needs times, and 'lacking' on board 'b' has none {named}" in said
+        assert "column time_s" in said

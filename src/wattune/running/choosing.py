@@ -185,7 +185,7 @@ def load_governor(where: str) -> Governor:
         BoardError: the registry cannot be reached.
         IntegrityError: it is damaged.
     """
-    if "://" in where or where.startswith("models:"):
+    if not where or ":/" in where or where.startswith("models:"):
         from wattune.tracking.pull import pull
 
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from typing import Any
 
 from wattune.core.errors import BoardError, InputError, IntegrityError, WattuneError
 from wattune.core.governor import Governor, parse_governor
-from wattune.io import is_file, is_folder, read_data, write_bytes
+from wattune.io import is_file, is_folder, kind_of, read_data, write_bytes
 from wattune.tracking.results import GOVERNOR
 from wattune.tracking.store import (
     artifacts_folder,
@@ -72,6 +72,7 @@ def pull(
         IntegrityError: the file is damaged, or not the one that was registered.
     """
     if uri is not None and not re.match(r"(models:|https?://)", uri):
+        _check_place(uri)
         data, source = _from_folder(Path(uri)), uri
     else:
         data, source = _from_store(uri)
@@ -81,6 +82,31 @@ def pull(
     _keep_last(output, governor)
     write_bytes(output, data)
     return Pulled(governor, source)
+
+
+def _check_place(text: str) -> None:
+    """Refuse what is neither a path nor an address that we fetch from."""
+    expected = (
+        "models:/NAME@ALIAS, the http(s) address of a tracking server, a folder or a file was expected."
+    )
+    if not text.strip():
+        raise InputError(
+            "The address of the governor is empty.",
+            expected,
+            "For example `wattune pull models:/NAME@champion`.",
+        )
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text)
+    if scheme is None or kind_of(Path(text)) is not None:
+        return
+    hints = {
+        "file": "Name the path alone, without file://.",
+        "runs": "Register the model, and pull it with `wattune pull models:/NAME@champion`.",
+    }
+    raise InputError(
+        f"'{text[:80]}' cannot be pulled: addresses with {scheme[1]}: are not supported.",
+        expected,
+        hints.get(scheme[1].lower(), "Copy the file to this machine, and name its path."),
+    )
 
 
 def _keep_last(output: Path, new: Governor) -> None:
