@@ -63,6 +63,7 @@ WRITES = (
     ["import", "sweep", "ok.csv", "-o"],
     ["import", "tegrastats", "ok.csv", "-o"],
     ["run", "--mhz", "maxn", "--json"],
+    ["validate", "--write-board"],
 )
 
 

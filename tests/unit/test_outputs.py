@@ -26,6 +26,7 @@ SOURCE = Path(__file__).parents[2] / "src/wattune"
         ["import", "tegrastats", "g.json", "-o"],
         ["import", "sweep", "g.json", "-o"],
         ["sweep", "bert-base-rte", "--export"],
+        ["validate", "--write-board"],
     ],
 )
 def test_a_folder_that_is_not_there_is_refused_and_not_made(
@@ -49,6 +50,7 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(
         ["import", "tegrastats", "g.json", "-o"],
         ["import", "sweep", "g.json", "-o"],
         ["sweep", "bert-base-rte", "--export"],
+        ["validate", "--write-board"],
         ["run", "--mhz", "maxn", "--json"],
     ],
 )
@@ -92,6 +94,19 @@ def test_a_receipt_never_replaces_the_baseline_it_is_held_against(
     assert main(words) == 2
     assert "it is what the command reads" in capsys.readouterr().err
     assert first.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "how", [[], ["--governor", "governor.json"], ["--mhz", "612", "--features", "governor.json"]]
+)
+def test_a_receipt_never_replaces_what_chose_the_clock(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("governor.json").write_text("{}")
+    assert main(["run", *how, "--json", "governor.json", "--", "true"]) == 2
+    assert "it is what the command reads" in capsys.readouterr().err
+    assert Path("governor.json").read_text() == "{}"
 
 
 def test_a_log_from_standard_input_is_no_file_named_dash(tmp_path: Path) -> None:

@@ -136,7 +136,10 @@ def run(
     parse_objective(args.objective)
     baseline = None if args.baseline is None else read_baseline(args.baseline)
     if args.json is not None:
-        check_output(args.json, "The receipt", args.baseline, args.features)
+        governor = args.governor or (default_governor() if args.mhz is None else None)
+        check_output(
+            args.json, "The receipt", args.baseline, args.features, Path(governor) if governor else None
+        )
     log_it = keep() if args.mlflow and keep is not None else None
     with process.signals_kept(), _steps_file(environment) as steps_file:
         return _run(args, command, environment, steps_file, features_of, baseline, log_it)
