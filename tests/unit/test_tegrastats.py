@@ -429,6 +429,28 @@ def test_why_there_is_no_clock(printed: list[str], reason: str) -> None:
     assert summary(*lines)["unknown"]["gpu_mhz"] == reason
 
 
+@pytest.mark.parametrize("damaged", [0, 2, 15, 29])
+def test_a_copy_with_a_damaged_line_adds_that_line_at_most(damaged: int) -> None:
+    lines = [stamped(3000 + i, START + timedelta(seconds=i)) for i in range(30)]
+    copy = [
+        line.replace("mW/777mW VDD_CPU", "mW/77 VDD_CPU") if i == damaged else line
+        for i, line in enumerate(lines)
+    ]
+    parsed = parse_log(log(*lines, *copy))
+    assert parsed.repeated_lines >= 28
+    assert len(parsed.samples) <= 32
+    assert parsed.t_s is not None
+    assert parsed.t_s[-1] <= 31.0
+
+
+def test_readings_that_alternate_within_a_second_are_no_copies_of_each_other() -> None:
+    """Also where the clock was set back before."""
+    late = [stamped(2000 + i, START + timedelta(seconds=60 + i)) for i in range(3)]
+    fast = [stamped(3000 + i % 2, START + timedelta(seconds=i // 10)) for i in range(40)]
+    parsed = parse_log(log(*late, *fast))
+    assert (len(parsed.samples), parsed.repeated_lines) == (43, 0)
+
+
 def test_a_clock_that_is_set_back_over_other_readings_repeats_nothing() -> None:
     """Same times, same number of lines, other readings: all of them count."""
     lines = [stamped(3000 + i, START + timedelta(seconds=i % 6)) for i in range(12)]

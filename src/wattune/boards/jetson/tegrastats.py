@@ -9,6 +9,7 @@ a block is off: they are unknown, not cold.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -378,38 +379,41 @@ SAME_LINE_PLACES = 16
 def _repeated_parts(lines: Sequence[str], parsed: Sequence[Sample]) -> set[int]:
     """Parts of a log that stand there again, as in a file that was put together twice.
 
-    The time goes back, and what follows is what stood there before, line by line. Where the clock was set back, other readings
-    follow. On a board on which nothing changes they could be the same by chance: so a part whose lines differ in nothing but their
-    times counts only where it is the whole log up to there.
+    The time is one that has passed, and what follows is what stood there before, line by line. Where the clock was set back, other
+    readings follow. On a board on which nothing changes they could be the same by chance: so a part whose lines differ in nothing
+    but their times counts only where it is the whole log up to there.
     """
     places: dict[str, list[int]] = {}
     found: set[int] = set()
-    latest: float | None = None
+    peak = -math.inf
+    second: tuple[float | None, int] = (None, 0)  # the present one, and where it begins
     i = 0
     while i < len(lines):
-        stamp = parsed[i].stamp_s
-        length = 0
-        if stamp is not None and latest is not None and stamp < latest:
-            start, length = _longest_part(lines, i, places.get(lines[i].strip(), ()))
+        stamp, text = parsed[i].stamp_s, lines[i].strip()
+        if stamp is not None and stamp != second[0]:
+            second = (stamp, i)
+        start, length = 0, 0
+        if stamp is not None and stamp < peak:
+            known = itertools.islice(places.get(text, ()), SAME_LINE_PLACES)
+            earlier = [place for place in known if place < second[1]]
+            start, length = _longest_part(lines, i, earlier)
             bodies = {_STAMP.sub("", line.strip()) for line in lines[i : i + length]}
             if len(bodies) < 2 and not (start == 0 and length >= i):
                 length = 0
         if length:
             found.update(range(i, i + length))
-        else:
-            places.setdefault(lines[i].strip(), []).append(i)
-            length = 1
-        i += length
-        latest = next(
-            (s for j in range(i - 1, i - length - 1, -1) if (s := parsed[j].stamp_s) is not None), latest
-        )
+            i += length
+            continue
+        places.setdefault(text, []).append(i)
+        peak = peak if stamp is None else max(peak, stamp)
+        i += 1
     return found
 
 
 def _longest_part(lines: Sequence[str], at: int, places: Sequence[int]) -> tuple[int, int]:
     """Of earlier places, the one from which most lines are those from `at` on; and how many they are."""
     best = (0, 0)
-    for place in places[:SAME_LINE_PLACES]:
+    for place in places:
         n = 0
         while at + n < len(lines) and lines[place + n].strip() == lines[at + n].strip():
             n += 1
