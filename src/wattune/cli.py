@@ -29,11 +29,12 @@ def _emulate(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
+    from wattune.config import PARAMS
     from wattune.io import check_output
     from wattune.stages.profile import sweep_outside_pipeline
 
     if args.export is not None:
-        check_output(args.export, "The sweep")
+        check_output(args.export, "The sweep", PARAMS)
     try:
         written = sweep_outside_pipeline(args.workloads, Path(args.into), export=args.export)
     except KeyboardInterrupt:
@@ -274,6 +275,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _has_working_directory():
             sys.stderr.write(
                 "wattune: The working directory is gone. `cd` into one that is there, and try again.\n"
+            )
+            return 3
+        if isinstance(error, PermissionError) and error.filename is not None:
+            sys.stderr.write(
+                f"wattune: {os.fsdecode(error.filename)} cannot be used: there is no permission."
+                " A place that you may use was expected. Run the command as its owner, or name another one.\n"
             )
             return 3
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:

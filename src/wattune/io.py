@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 import shlex
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from wattune.core.errors import BoardError, InputError
 from wattune.core.governor import canonical_json
@@ -57,6 +58,47 @@ def clear_os_errors(path: Path, verb: str = "written") -> Iterator[None]:
         ) from error
 
 
+def kind_of(path: Path) -> Literal["file", "folder", "other"] | None:
+    """What lies at a path, links followed; None where nothing does.
+
+    Raises:
+        BoardError: it may not be looked at. (`Path.exists` and its like let that out as they got it.)
+    """
+    try:
+        mode = path.stat().st_mode
+    except PermissionError as error:
+        raise _no_permission(f"{path} cannot be looked at") from error
+    except OSError:
+        return None
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def is_file(path: Path) -> bool:
+    """Whether a regular file lies there; raises as :func:`kind_of`."""
+    return kind_of(path) == "file"
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder lies there; raises as :func:`kind_of`."""
+    return kind_of(path) == "folder"
+
+
+def are_same(one: Path, other: Path) -> bool:
+    """Whether two paths name one file, by whatever names and links."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _no_permission(what: str) -> BoardError:
+    return BoardError(
+        f"{what}: there is no permission.",
+        "A place that you may enter, and a file that you may read, were expected.",
+        "Run the command as its owner, or name another one.",
+    )
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically: a temporary file beside it, flushed to disk, then renamed.
 
@@ -94,7 +136,7 @@ def write_json(path: Path, document: Any) -> None:
     write_text(path, canonical_json(document))
 
 
-def check_output(path: Path, what: str) -> None:
+def check_output(path: Path, what: str, *inputs: Path | None) -> None:
     """Refuse, before any work is done for it, a place where a file that somebody named cannot be written.
 
     Its folder must be there: a mistyped one would be made silently.
@@ -102,18 +144,33 @@ def check_output(path: Path, what: str) -> None:
     Args:
         path: the file.
         what: what it is, for the message, e.g. "The receipt".
+        inputs: files that are read for it and have to stay as they are; None is none.
 
     Raises:
-        InputError: its folder is missing or may not be written to, or it is a folder itself.
+        InputError: its folder is missing or may not be written to, it is a folder itself, one of the inputs, or ``-``.
+        BoardError: it may not be looked at.
     """
     folder = path.parent
-    if path.exists() and not path.is_dir() and not path.is_file():
+    if str(path) == "-":
+        raise InputError(
+            f"{what} cannot be written to '-'.",
+            "The name of a file was expected: standard output is for the command's own answer.",
+            "Name a file, or /dev/stdout.",
+        )
+    kind = kind_of(path)
+    if kind == "other":
         return  # a device or a pipe
-    if path.is_dir():
+    if any(given is not None and are_same(path, given) for given in inputs):
+        raise InputError(
+            f"{what} cannot be written to {path}: it is what the command reads.",
+            "Another file was expected, so that the first stays as it is.",
+            "Name another one.",
+        )
+    if kind == "folder":
         raise InputError(
             f"{what} cannot be written to {path}: it is a folder.", "The name of a file was expected."
         )
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise InputError(
             f"{what} cannot be written to {path}: there is no folder {folder}.",
             "A file in a folder that is there was expected.",
@@ -136,12 +193,15 @@ def read_text(path: Path, what: str, hint: str = "") -> str:
         hint: what to type where it is missing.
 
     Raises:
-        InputError: missing, a folder, not readable or not UTF-8.
+        InputError: missing, a folder, or not UTF-8.
+        BoardError: it may not be read.
     """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise InputError(f"{what} {path} does not exist.", hint=hint) from error
+    except PermissionError as error:
+        raise _no_permission(f"{what} {path} could not be read") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"{what} {path} could not be read: {reason}.", hint=hint) from error
@@ -153,6 +213,8 @@ def read_data(path: Path, what: str, hint: str = "") -> bytes:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"{what} {path} does not exist.", hint=hint) from error
+    except PermissionError as error:
+        raise _no_permission(f"{what} {path} could not be read") from error
     except OSError as error:
         raise InputError(f"{what} {path} could not be read: {error.strerror}.", hint=hint) from error
 

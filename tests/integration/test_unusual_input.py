@@ -167,7 +167,7 @@ def test_choose_takes_no_feature_that_is_no_number(
     features.write_text(f'{{"layers": {value}, "seq_len": 40}}')
     for tree in TREES:
         assert main(["choose", "--features", str(features), "--governor", str(tmp_path / FILES[tree])]) == 2
-        assert "Feature 'layers'" in capsys.readouterr().err
+        assert f"layers in {features} is" in capsys.readouterr().err
 
 
 def test_held_out_rows_alone_teach_nothing_and_the_hint_names_the_column(

@@ -65,12 +65,17 @@ def jetson(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"steps": 0}, "steps is 0"),
         ({"steps": 2.5}, "steps is 2.5"),
         ({"probe_window_s": 0.1}, "Seconds from 0.2 to 600 were expected"),
-        ({"seq_len": "long"}, "seq_len is 'long'. A number from 0 on was expected"),
+        ({"seq_len": "long"}, "seq_len is 'long'. A number from 1 to 1000000 was expected"),
         ({"batch_size": -8}, "batch_size is -8"),
         ({"gpu_util_pct": 130}, "gpu_util_ref_pct is 130. A number from 0 to 100 was expected"),
         ({"features": {"depth": 3}}, "'depth' is not a feature"),
         ({"features": {"family": 3}}, "family is 3. A name was expected"),
         ({"features": {"layers": math.inf}}, "layers is inf"),
+        ({"batch_size": 0}, "batch_size is 0. A number from 1 to 1000000 was expected"),
+        ({"probe": "yes"}, "probe is 'yes'. True or False was expected"),
+        ({"probe": 1}, "probe is 1"),
+        ({"best_effort": None}, "best_effort is None"),
+        ({"simulated_ok": "no"}, "simulated_ok is 'no'"),
         ({"features": [3]}, "Values by name were expected"),
     ],
 )
@@ -81,6 +86,24 @@ def test_what_is_wrong_by_itself_is_refused_on_any_machine(
         make(**how)
     assert said in str(caught.value)
     assert caught.value.expected
+
+
+@pytest.mark.parametrize("model", [object(), "bert-base", 7, [], object])
+def test_a_model_that_tells_nothing_is_none(elsewhere: Path, model: Any) -> None:
+    with pytest.raises(InputError, match="has neither a configuration nor parameters"):
+        wattune.govern(model)
+
+
+def test_whatever_has_parameters_or_a_configuration_is_a_model(elsewhere: Path) -> None:
+    class Module:
+        def parameters(self) -> list[Any]:
+            return []
+
+    class Configured:
+        config = None
+
+    for model in (None, Module(), Configured(), {"num_hidden_layers": 12}):
+        wattune.govern(model)
 
 
 def test_an_argument_of_another_name_is_named_with_those_there_are(elsewhere: Path) -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import wattune
 from wattune.cli import main
+from wattune.core.errors import InputError
+from wattune.core.features import FEATURES, check_feature
 from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
 from wattune.core.settings import MAXN
 from wattune.core.tree import Leaf, Split, Tree
+from wattune.workloads.catalogue import MODELS, catalogue_features
 
 
 @pytest.fixture
@@ -381,13 +385,64 @@ def test_a_feature_file_with_wrong_content(
     for text, says in (
         ("[1]", "not a JSON object"),
         ('{"depth": 3}', "not a feature"),
-        ('{"layers": "many"}', "number was expected"),
-        ('{"layers": NaN}', "number was expected"),
+        ('{"layers": "many"}', "layers in"),
+        ('{"layers": NaN}', "A number from 1 to 10000 was expected: transformer blocks."),
+        ("", "is empty"),
+        (" \n# nothing\n---\n", "is empty"),
+        ("layers: 12\nseq_len: 40\n'layers': 6\n", "names 'layers' twice"),
+        ('{"layers": 12, "layers": 12}', "names 'layers' twice"),
         ("{", "not complete JSON"),
     ):
         path.write_text(text)
         assert main(["choose", "--features", str(path), "--governor", str(governor)]) == 2
         assert says in capsys.readouterr().err
+
+
+OUT_OF_BOUNDS = [
+    *(("gpu_util_ref_pct", value) for value in (400, -1, 100.5)),
+    *(("seq_len", value) for value in (-5, 0, 2e6)),
+    *(("batch_size", value) for value in (0, -8, 10**400)),
+    *(("layers", value) for value in (-3, 0, 1e9)),
+    *((name, -1) for name, spec in FEATURES.items() if spec.kind == "number"),
+    *((name, 1e300) for name, spec in FEATURES.items() if spec.kind == "number"),
+    *((name, value) for name, spec in FEATURES.items() if spec.kind == "category" for value in ("", 3)),
+]
+FLAGS = {"seq_len": "--seq-len", "gpu_util_ref_pct": "--gpu-util"}
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_BOUNDS)
+def test_a_feature_has_the_same_bounds_wherever_it_is_said(
+    governor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: object
+) -> None:
+    """In JSON, in lines, by a flag and in a script."""
+    path = tmp_path / "f"
+    texts = [json.dumps({name: value})]
+    if isinstance(value, int | float) and value < 1e301 and FEATURES[name].kind == "number":
+        texts.append(f"{name}: {value}\n")
+    says = []
+    for text in texts:
+        path.write_text(text)
+        assert main(["choose", "--features", str(path), "--governor", str(governor)]) == 2
+        says.append(capsys.readouterr().err)
+        assert f"{name} in {path} is " in says[-1]
+        assert len(says[-1]) < 300
+    expected = says[0].split(". ")[-1].removeprefix("wattune: ")
+    if name in FLAGS:
+        assert main(["choose", f"{FLAGS[name]}={value}", "--governor", str(governor)]) == 2
+        assert expected in capsys.readouterr().err
+    with pytest.raises(InputError) as caught:
+        wattune.govern(features={name: value})
+    assert str(caught.value).startswith(f"{name} is ")
+    assert expected.strip() in str(caught.value)
+
+
+def test_what_features_can_be_is_within_the_bounds() -> None:
+    """Every value of the catalogue, and that nobody knows it."""
+    for model in MODELS:
+        for name, value in catalogue_features(model, "mnli").items():
+            check_feature(name, value)
+    for name in FEATURES:
+        check_feature(name, None)
 
 
 def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) -> None:
@@ -444,3 +499,25 @@ def test_a_question_for_utilisation_is_answered_for_the_workload_and_not_by_the_
     assert more[1] > low
     assert clock(orin, "--model", "pythia-31m", "--task", "sst2", "--gpu-util", "99") == (714.0, None)
     assert clock("jetson-of-nobody", "--model", "pythia-31m", "--task", "sst2") == (714.0, 93.7)
+
+
+@pytest.mark.parametrize(
+    "objective", ["edp", "ed2p", "time", "energy:max_slowdown_pct=10", "time:max_power_w=20"]
+)
+@pytest.mark.parametrize(("setting", "named"), [("600", "at 600 MHz."), ("maxn", "at maxn.")])
+def test_a_workload_without_times_is_named(
+    objective: str, setting: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["board,workload,setting,gpu_mhz,energy_j,time_s"]
+    for workload in ("whole", "lacking"):
+        for row in ("300", "600", "maxn"):
+            time_s = "" if (workload, row) == ("lacking", setting) else "2"
+            lines.append(
+                f"b,{workload},{row if row == 'maxn' else ''},{row if row != 'maxn' else ''},10,{time_s}"
+            )
+    (tmp_path / "s.csv").write_text("\n".join(lines) + "\n")
+    for policy in ("ffg", "oracle", "probe"):
+        assert main(["replay", str(tmp_path / "s.csv"), "--policy", policy, "--objective", objective]) == 2
+        said = capsys.readouterr().err
+        assert f"'{objective}' needs times, and 'lacking' on board 'b' has none {named}" in said
+        assert "column time_s" in said

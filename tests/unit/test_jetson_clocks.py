@@ -58,6 +58,28 @@ def test_a_thor_has_two_and_what_is_off_has_no_clock(
     assert "gpu-nvd-0  315 to 1692 MHz, now off" in said.out
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "line"),
+    [
+        ("MinFreq=729600 MaxFreq=2201600", "MinFreq=2201600 MaxFreq=729600", 3),
+        ("MinFreq=1300500000 MaxFreq=1300500000", "MinFreq=1300500000 MaxFreq=1300400000", 4),
+        ("MinFreq=204000000 MaxFreq=3199000000", "MinFreq=3199000000 MaxFreq=204000000", 6),
+    ],
+)
+def test_a_lower_bound_above_the_upper_one_makes_no_sense(
+    good: str, bad: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert good in ORIN
+    (tmp_path / "show.txt").write_text(ORIN.replace(good, bad))
+    assert main(["import", "jetson-clocks", str(tmp_path / "show.txt"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"1 line of a clock could not be read and is left out: {line}." in said.err
+    document = json.loads(said.out)
+    clocks = {3: document["cpus"], 4: document["gpus"], 6: document["emc"]}
+    assert not clocks.pop(line)
+    assert all(clocks.values())
+
+
 def test_lines_that_make_no_sense_are_said_and_a_core_that_is_off_has_no_clock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,17 @@ def test_bad_objectives(wrong: dict) -> None:
         Objective(**wrong)
 
 
+def test_a_bound_is_named_as_it_is() -> None:
+    """0 % slower is a limit; 0 W is none."""
+    assert Objective(max_slowdown_pct=0.0).limited == "max_slowdown_pct"
+    with pytest.raises(InputError, match=r"max_slowdown_pct is -5\. A number of at least 0 was expected\."):
+        Objective(max_slowdown_pct=-5.0)
+    for name, limit in (("time", "max_power_w"), ("energy", "deadline_s"), ("battery", "battery_wh")):
+        for value in (0.0, -1.0):
+            with pytest.raises(InputError, match=rf"{limit} is {value:g}\. A number above 0 was expected\."):
+                Objective(name, **{limit: value})
+
+
 def test_one_limit_at_a_time_and_something_to_choose_from() -> None:
     with pytest.raises(InputError, match="One limit"):
         choose(POINTS, Objective(max_slowdown_pct=10.0, deadline_s=30.0))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ SOURCE = Path(__file__).parents[2] / "src/wattune"
         ["import", "tegrastats", "g.json", "-o"],
         ["import", "sweep", "g.json", "-o"],
         ["sweep", "bert-base-rte", "--export"],
+        ["validate", "--write-board"],
     ],
 )
 def test_a_folder_that_is_not_there_is_refused_and_not_made(
@@ -37,6 +41,85 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(
     assert list(tmp_path.iterdir()) == []
     assert main([*words, str(tmp_path)]) == 2
     assert "it is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pull", "g.json", "-o"],
+        ["import", "tegrastats", "g.json", "-o"],
+        ["import", "sweep", "g.json", "-o"],
+        ["sweep", "bert-base-rte", "--export"],
+        ["validate", "--write-board"],
+        ["run", "--mhz", "maxn", "--json"],
+    ],
+)
+def test_a_dash_is_no_name_of_a_file(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "-", *(["--", "true"] if words[0] == "run" else [])]) == 2
+    assert "cannot be written to '-'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["in.csv", "./in.csv", "soft.csv", "hard.csv"])
+@pytest.mark.parametrize("words", [["sweep"], ["tegrastats"], ["tegrastats", "--interval-ms", "1000"]])
+def test_what_is_read_is_never_overwritten(
+    words: list[str],
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By whatever name or link it goes."""
+    monkeypatch.chdir(tmp_path)
+    table = "board,workload,gpu_mhz,energy_j,time_s,mine\nb,w,600,8,1,x\nb,w,300,10,2,y\n"
+    Path("in.csv").write_text(table)
+    Path("soft.csv").symlink_to("in.csv")
+    Path("hard.csv").hardlink_to("in.csv")
+    for source, target in (("in.csv", name), (name, "in.csv")):
+        assert main(["import", *words, source, "-o", target]) == 2
+        assert "it is what the command reads" in capsys.readouterr().err
+    assert Path("in.csv").read_text() == table
+
+
+def test_a_receipt_never_replaces_the_baseline_it_is_held_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = tmp_path / "first.json"
+    text = '{"energy_j": {"gpu_cpu": 1.0}, "duration_s": 10.0, "setting": "maxn"}'
+    first.write_text(text)
+    words = ["run", "--mhz", "612", "--baseline", str(first), "--json", str(first), "--", "true"]
+    assert main(words) == 2
+    assert "it is what the command reads" in capsys.readouterr().err
+    assert first.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "how", [[], ["--governor", "governor.json"], ["--governor", "other.json", "--features", "governor.json"]]
+)
+def test_a_receipt_never_replaces_what_chose_the_clock(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("governor.json").write_text("{}")
+    assert main(["run", *how, "--json", "governor.json", "--", "true"]) == 2
+    assert "it is what the command reads" in capsys.readouterr().err
+    assert Path("governor.json").read_text() == "{}"
+
+
+def test_a_log_from_standard_input_is_no_file_named_dash(tmp_path: Path) -> None:
+    """The output is there already: it is compared with nothing."""
+    old = tmp_path / "old.csv"
+    old.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "wattune", "import", "tegrastats", "-", "--interval-ms", "1000", "-o", str(old)],
+        input="RAM 4412/7772MB (lfb 237x4MB) CPU [9%@1190] GR3D_FREQ 62%@306 VDD_IN 4067/4067\n" * 3,
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert old.read_text().count("4.067") == 3
 
 
 def test_a_file_a_new_one_and_a_device_are_fine(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ BAD_ROWS = {
     "negative clock": ("orin,a,-408,1,2,,0,,6,train,2201.6,", "gpu_mhz is '-408'"),
     "clock in Hz": ("orin,a,408000000,1,2,,0,,6,train,2201.6,", "Hz are divided by 1000000"),
     "clock in kHz": ("orin,a,408000,1,2,,0,,6,train,2201.6,", "kHz by 1000"),
+    "energy beyond all sense": ("orin,a,408,1e300,2,,0,,6,train,2201.6,", "energy_j is 1e+300"),
+    "energy of nothing": ("orin,a,408,1e-300,2,,0,,6,train,2201.6,", "energy_j is 1e-300"),
+    "time beyond all sense": ("orin,a,408,1,1e300,,0,,6,train,2201.6,", "time_s is 1e+300"),
+    "time of nothing": ("orin,a,408,1,1e-300,,0,,6,train,2201.6,", "time_s is 1e-300"),
     "no board": (",a,408,1,2,,0,,6,train,2201.6,", "board is blank"),
     "no workload": ("orin,,408,1,2,,0,,6,train,2201.6,", "workload is blank"),
     "part": ("orin,a,408,1,2,,0,,6,test,2201.6,", "part is 'test'"),
@@ -166,6 +170,33 @@ def test_a_bad_file(tmp_path: Path, case: str) -> None:
     assert "s.csv" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("per_mhz", "hint"), [(1e6, "Hz are divided"), (1e3, "kHz by 1000"), (1e-3, "GHz are multiplied by 1000")]
+)
+def test_clocks_in_another_unit_are_refused_with_it(tmp_path: Path, per_mhz: float, hint: str) -> None:
+    rows = [f"orin,a,{mhz * per_mhz:.10g},12.5,2,,0,99,6,train,2201.6,red" for mhz in (306, 612, 1300.5)]
+    with pytest.raises(InputError, match=hint):
+        read_sweep(write(tmp_path / "s.csv", *rows))
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_file_given_twice_is_read_once_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbered: bool
+) -> None:
+    """By the same name, another one, a link, and in its folder."""
+    monkeypatch.chdir(tmp_path)
+    rows = GOOD if numbered else [",".join(line.split(",")[:6] + line.split(",")[7:]) for line in GOOD]
+    file = write(Path("s.csv"), *rows, header=HEADER if numbered else HEADER.replace("repeat,", ""))
+    once = read_sweep(file)
+    Path("soft").symlink_to("s.csv")
+    Path("hard").hardlink_to("s.csv")
+    for other in (file, tmp_path / "s.csv", Path("soft"), Path("hard"), Path()):
+        both = read_sweep([file, other])
+        assert sweep_text(both.rows) == sweep_text(once.rows)
+        assert [w for w in both.warnings if "read once" in w] == list(both.warnings[:1])
+        assert both.warnings[0].startswith("s.csv was given twice" if other in (file, Path()) else str(other))
+
+
 def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         read_sweep(tmp_path / "none.csv")
@@ -185,7 +216,7 @@ def test_writing_is_canonical_and_lossless(tmp_path: Path) -> None:
 
 
 positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
-clock = st.floats(min_value=1e-6, max_value=1e4, allow_nan=False)
+clock = st.floats(min_value=10.0, max_value=1e4, allow_nan=False)
 
 
 @given(st.dictionaries(clock, st.tuples(positive, st.none() | positive), min_size=2, max_size=8))

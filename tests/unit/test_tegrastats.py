@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas import schema
@@ -344,6 +344,120 @@ def test_a_line_that_stands_there_again_adds_nothing(
     assert summarise(again)["energy_j"] == summarise(plain)["energy_j"]
 
 
+@given(
+    st.sampled_from([0.1, 0.25, 1.0, 5.0]),
+    st.integers(4, 40),
+    st.data(),
+    st.booleans(),
+)
+def test_parts_of_a_log_that_stand_there_again_add_nothing(
+    period_s: float, n: int, data: st.DataObject, changes: bool
+) -> None:
+    """The whole log some times over, or a part of it and what follows: with whatever interval."""
+    lines = [stamped(3000 + 7 * i * changes, START + timedelta(seconds=int(i * period_s))) for i in range(n)]
+    per_second = max(1, round(1 / period_s))
+    assume(n > per_second)  # within one second nothing goes back
+    whole = lines * data.draw(st.integers(2, 4))
+    plain, again = parse_log(log(*lines)), parse_log(log(*whole))
+    assert (again.t_s, again.clock_jumps, again.gaps) == (plain.t_s, plain.clock_jumps, plain.gaps)
+    assert again.repeated_lines == len(whole) - n
+    assert summarise(again)["energy_j"] == summarise(plain)["energy_j"]
+    if changes and n >= 2 * per_second + 2:  # two logs that overlap, as rotated ones do
+        first = data.draw(st.integers(0, n - per_second - 2))
+        last = data.draw(st.integers(first + per_second + 1, n - 1))
+        overlap = parse_log(log(*lines[: last + 1], *lines[first:]))
+        assert overlap.t_s == plain.t_s
+        assert overlap.repeated_lines == last + 1 - first
+        assert summarise(overlap)["energy_j"] == summarise(plain)["energy_j"]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "name"),
+    [
+        ("VDD_GPU_SOC 3000mW", "VDD_GPU_SOC 3e3mW", "VDD_GPU_SOC"),
+        ("VDD_GPU_SOC 3000mW", "VDD_GPU_SOC 1000000000000mW", "VDD_GPU_SOC"),
+        ("VDD_GPU_SOC 3000mW/777mW", "VDD_GPU_SOC 3000.5.1mW/777mW", "VDD_GPU_SOC"),
+        ("VIN_SYS_5V0 4000mW", "VIN_SYS_5V0 --5mW", "VIN_SYS_5V0"),
+        ("GR3D_FREQ 50%@[612,612]", "GR3D_FREQ 5e1%@[612,612]", "GR3D_FREQ"),
+        ("CPU [1%@729]", "CPU [1%@729", "CPU"),
+        ("gpu@40C", "gpu@4e1C", "gpu"),
+    ],
+)
+@pytest.mark.parametrize("n_bad", [1, 3, 8])
+def test_a_value_that_cannot_be_read_is_named_and_counted(good: str, bad: str, name: str, n_bad: int) -> None:
+    lines = [stamped(3000, START + timedelta(seconds=s)) for s in range(8)]
+    assert all(good in line for line in lines)
+    lines = [line.replace(good, bad) if s < n_bad else line for s, line in enumerate(lines)]
+    document = summary(*lines)
+    said = [warning for warning in document["warnings"] if "could not be read" in warning]
+    if name == "gpu" and n_bad == 8:
+        assert said == [], "of a zone that no line has a reading of nobody knows that it is one"
+    else:
+        assert said == [
+            f"{name} has a value that could not be read in {n_bad} of 8 lines; there it is unknown."
+        ]
+
+
+def test_nothing_is_said_of_values_where_all_can_be_read() -> None:
+    for line in REAL:
+        assert not [w for w in summary(line, line)["warnings"] if "could not be read" in w]
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.sampled_from(["", " ", "\t"]))
+def test_records_whose_line_end_was_lost_are_read_one_by_one(n: int, in_one: int, between: str) -> None:
+    lines = [stamped(3000 + i, START + timedelta(seconds=i)) for i in range(n * in_one)]
+    joined = [between.join(lines[i : i + in_one]) for i in range(0, len(lines), in_one)]
+    plain, parsed = parse_log(log(*lines)), parse_log(log(*joined))
+    assert (parsed.samples, parsed.t_s, parsed.skipped_lines) == (plain.samples, plain.t_s, 0)
+    said = [w for w in parsed.warnings if "more than one record" in w]
+    assert said == (
+        [] if in_one == 1 else [f"{n} lines hold more than one record; each was read as a line of its own."]
+    )
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (["0%@[0,0]"], "the GPU is off in all lines"),
+        (["12%@[0,0]"], "the GPU is off, or its clock is 0, in all lines that say it"),
+        (["0%@[0,0]", "12%@[0,0]", "0%"], "the GPU is off, or its clock is 0, in all lines that say it"),
+        (["12%"], "no line says it (root is needed for it)"),
+    ],
+)
+def test_why_there_is_no_clock(printed: list[str], reason: str) -> None:
+    lines = [stamped(3000, START + timedelta(seconds=s), gpu) for s, gpu in enumerate(printed * 3)]
+    assert summary(*lines)["unknown"]["gpu_mhz"] == reason
+
+
+@pytest.mark.parametrize("damaged", [0, 2, 15, 29])
+def test_a_copy_with_a_damaged_line_adds_that_line_at_most(damaged: int) -> None:
+    lines = [stamped(3000 + i, START + timedelta(seconds=i)) for i in range(30)]
+    copy = [
+        line.replace("mW/777mW VDD_CPU", "mW/77 VDD_CPU") if i == damaged else line
+        for i, line in enumerate(lines)
+    ]
+    parsed = parse_log(log(*lines, *copy))
+    assert parsed.repeated_lines >= 28
+    assert len(parsed.samples) <= 32
+    assert parsed.t_s is not None
+    assert parsed.t_s[-1] <= 31.0
+
+
+def test_readings_that_alternate_within_a_second_are_no_copies_of_each_other() -> None:
+    """Also where the clock was set back before."""
+    late = [stamped(2000 + i, START + timedelta(seconds=60 + i)) for i in range(3)]
+    fast = [stamped(3000 + i % 2, START + timedelta(seconds=i // 10)) for i in range(40)]
+    parsed = parse_log(log(*late, *fast))
+    assert (len(parsed.samples), parsed.repeated_lines) == (43, 0)
+
+
+def test_a_clock_that_is_set_back_over_other_readings_repeats_nothing() -> None:
+    """Same times, same number of lines, other readings: all of them count."""
+    lines = [stamped(3000 + i, START + timedelta(seconds=i % 6)) for i in range(12)]
+    parsed = parse_log(log(*lines))
+    assert (len(parsed.samples), parsed.repeated_lines, parsed.clock_jumps) == (12, 0, 1)
+
+
 def test_a_board_on_which_nothing_changes_is_not_taken_for_a_repeat() -> None:
     """Ten equal lines a second, all of the log through: they are readings."""
     parsed = parse_log(at_seconds(*(i / 10 for i in range(100))))
@@ -591,7 +705,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--interval-ms 1000"):
         command(str(source), "-o", str(tmp_path / "trace.csv"))
     assert not (tmp_path / "trace.csv").exists()
-    with pytest.raises(InputError, match="is the log itself"):
+    with pytest.raises(InputError, match="it is what the command reads"):
         command(str(source), "--interval-ms", "1000", "-o", str(source))
     assert source.read_bytes() == log(XAVIER_NX)
     (tmp_path / "file").write_text("")

@@ -13,7 +13,7 @@ import io
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wattune.boards.base import BoardInfo
@@ -23,7 +23,7 @@ from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 from wattune.core.stats import mean
-from wattune.io import clear_os_errors, write_bytes
+from wattune.io import are_same, clear_os_errors, is_file, kind_of, read_data, write_bytes
 
 REQUIRED = ("board", "workload", "gpu_mhz", "energy_j", "time_s")
 NUMBERS = (
@@ -61,6 +61,12 @@ DESCRIPTIVE = (
 
 HIGHEST_MHZ = 10_000.0
 """No GPU runs faster; what says more was written in Hz or kHz."""
+
+LOWEST_TOP_MHZ = 10.0
+"""No GPU's highest clock is lower; a table that says less was written in GHz."""
+
+SANE = (1e-9, 1e12)
+"""Least and most that an energy (J) or a time (s) can be: the most is a kilowatt for thirty years."""
 
 OTHER_KNOBS = ("cpu_mhz", "emc_mhz")
 PARTS = ("train", "held_out")
@@ -226,18 +232,31 @@ def read_sweep(paths: Path | Sequence[Path]) -> Sweep:
             duplicate, several slices of other clocks, a workload with one clock only, or no rows.
     """
     records: list[Record] = []
+    files: list[Path] = []
+    twice: list[str] = []
     for path in [paths] if isinstance(paths, Path) else list(paths):
         for file in _files(path):
-            records += read_table(file, REQUIRED)
-    return check_records(records)
+            known = next((other for other in files if are_same(file, other)), None)
+            if known is None:
+                files.append(file)
+                records += read_table(file, REQUIRED)
+            elif file == known:
+                twice.append(f"{file} was given twice; it was read once.")
+            else:
+                twice.append(f"{file} is the same file as {known}; it was read once.")
+    sweep = check_records(records)
+    return replace(sweep, warnings=(*twice, *sweep.warnings))
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
+    kind = kind_of(path)
+    if kind is None:
         raise InputError(f"The sweep {path} does not exist.", _FORMAT, "Check the path.")
-    if not path.is_dir():
+    if kind != "folder":
         return [path]
-    files = sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.is_file())
+    with clear_os_errors(path, "read"):
+        names = sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")))
+    files = [p for p in names if is_file(p)]
     if not files:
         raise InputError(f"The folder {path} holds no .csv or .csv.gz file.", _FORMAT, _IMPORT)
     return files
@@ -246,7 +265,7 @@ def _files(path: Path) -> list[Path]:
 def _text(path: Path) -> str:
     """The file's text; gzip is recognised by its first bytes, whatever the name."""
     try:
-        data = path.read_bytes()
+        data = read_data(path, "The table", "Check the path.")
         if data.startswith(_GZIP_MAGIC):
             data = gzip.decompress(data)
         text = data.decode("utf-8-sig")
@@ -254,10 +273,6 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 text.", _FORMAT, _IMPORT) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is a damaged gzip file.", _FORMAT, "Fetch it again.") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.", _FORMAT, "Check the path.") from error
-    except OSError as error:
-        raise InputError(f"{path} could not be read: {error.strerror}.", _FORMAT) from error
     if "\0" in text:
         raise InputError(f"{path} is not a text file.", _FORMAT, _IMPORT)
     return text
@@ -338,6 +353,13 @@ def check_records(records: Sequence[Record]) -> Sweep:
                 "At least two pinned GPU clocks per workload were expected: one is no sweep.",
                 "Add the missing rows, or leave the workload out.",
             )
+        if (top := max(row.setting for row in merged if not isinstance(row.setting, str))) < LOWEST_TOP_MHZ:
+            raise InputError(
+                f"The highest gpu_mhz of workload '{workload}' on '{board}' is {top:g}, less than any GPU's;"
+                f" its rows begin in {rows[0].where}.",
+                "Clocks in MHz were expected: GHz are multiplied by 1000.",
+                "Correct the column.",
+            )
         workloads.append(SweepWorkload(board, workload, tuple(merged)))
     return Sweep(tuple(workloads), tuple(warnings))
 
@@ -389,6 +411,12 @@ def _row(record: Record) -> SweepRow:
     energy_j = _number(record, "energy_j", above=0.0)
     if energy_j is None:
         raise _bad(record, "energy_j is blank", "An energy in joules above 0 was expected.")
+    time_s = _number(record, "time_s", above=0.0)
+    for name, value in (("energy_j", energy_j), ("time_s", time_s)):
+        if value is not None and not SANE[0] <= value <= SANE[1]:
+            raise _bad(
+                record, f"{name} is {value:g}", f"A number from {SANE[0]:g} to {SANE[1]:g} was expected."
+            )
     util = _number(record, "gpu_util_pct")
     if util is not None and util > 100.0:
         raise _bad(record, f"gpu_util_pct is '{util:g}'", "A percentage from 0 to 100 was expected.")
@@ -405,7 +433,7 @@ def _row(record: Record) -> SweepRow:
         setting=setting,
         repeat=int(repeat or 0),
         energy_j=energy_j,
-        time_s=_number(record, "time_s", above=0.0),
+        time_s=time_s,
         numbers=numbers,
         columns=record.columns,
         where=record.where,
@@ -558,7 +586,7 @@ def write_sweep(rows: Iterable[SweepRow], path: Path) -> bool:
     if path.name.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     with clear_os_errors(path):
-        if path.is_file() and path.read_bytes() == data:
+        if is_file(path) and path.read_bytes() == data:
             return False
     write_bytes(path, data)
     return True

@@ -66,12 +66,14 @@ def emulated_board(args: argparse.Namespace) -> Any:
 
 def run_validate(args: argparse.Namespace) -> int:
     """Handle ``wattune validate``; returns the exit code."""
+    from wattune.io import check_output
     from wattune.profiling.progress import jobs_on
     from wattune.stages.validate import refitted, report
     from wattune.terminal import Line, rendered
     from wattune.validation import page
 
     if args.write_board is not None:
+        check_output(args.write_board, "The board's file")
         written = refitted(args.board, args.write_board)
         if args.json:
             out_json(written)

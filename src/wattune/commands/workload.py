@@ -10,8 +10,6 @@ from wattune.core.errors import InputError
 from wattune.core.objectives import add_objective_argument
 
 DEFAULT_GOVERNOR = "models/governor.json"
-LIMITS = {"seq_len": (1.0, 1e6), "gpu_util_ref_pct": (0.0, 100.0), "batch_size": (1.0, 1e6)}
-"""What a workload can be; flags outside are refused."""
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool = True) -> None:
@@ -74,7 +72,7 @@ def add_feature_arguments(parser: argparse.ArgumentParser) -> None:
 
 def given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the user said, and what the catalogue knows of the model and task beside it."""
-    from wattune.core.features import FEATURES
+    from wattune.core.features import check_feature
     from wattune.io import read_text
     from wattune.running.describe import parse_features
     from wattune.workloads.catalogue import catalogue_features
@@ -83,16 +81,7 @@ def given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, 
     if args.features is not None:
         document = parse_features(read_text(args.features, "The feature file"), str(args.features))
         for name, value in document.items():
-            if name not in FEATURES:
-                raise InputError(
-                    f"'{name}' in {args.features} is not a feature.", f"Known: {', '.join(FEATURES)}."
-                )
-            kind = FEATURES[name].kind
-            good = isinstance(value, str) if kind == "category" else is_number(value)
-            if value is not None and not good:
-                raise InputError(
-                    f"Feature '{name}' in {args.features} is {value!r}.", f"A {kind} was expected."
-                )
+            check_feature(name, value, str(args.features))
         given.update({name: value for name, value in document.items() if value is not None})
     for name, value in (
         ("seq_len", args.seq_len),
@@ -100,9 +89,7 @@ def given_features(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, 
         ("batch_size", args.batch_size),
     ):
         if value is not None:
-            low, high = LIMITS[name]
-            if not (is_number(value) and low <= value <= high):
-                raise InputError(f"{name} is {value}.", f"A number from {low:g} to {high:g} was expected.")
+            check_feature(name, value)
             given[name] = float(value)
     own = args.config is not None or bool(args.data)
     known = catalogue_features(args.model, None if own else args.task)

@@ -67,9 +67,10 @@ class Objective:
                     f"{limit} does not go with the objective '{self.name}'.",
                     f"It goes with {', '.join(names)}.",
                 )
-            least = 0.0 if limit == "max_slowdown_pct" else math.ulp(0.0)
-            if not (math.isfinite(value) and value >= least):
-                raise InputError(f"{limit} is {value:g}.", "A number above 0 was expected.")
+            from_0 = limit == "max_slowdown_pct"
+            if not (math.isfinite(value) and (value > 0.0 or (from_0 and value == 0.0))):
+                bound = "of at least 0" if from_0 else "above 0"
+                raise InputError(f"{limit} is {value:g}.", f"A number {bound} was expected.")
         if self.name == BATTERY and self.battery_wh is None:
             raise InputError(
                 "The objective 'battery' needs the battery.",
@@ -231,7 +232,7 @@ def choose(
     timeless = [s for s, p in points.items() if p.time_s is None]
     if timeless and (objective.needs_time or limit):
         raise InputError(
-            f"The objective '{objective.name}' needs times, and {setting_label(timeless[0])} has none.",
+            f"The objective '{objective.name}' needs times, and {_named(timeless[0])} has none.",
             "A time at every setting was expected.",
             "Choose the objective energy, or measure times too.",
         )
@@ -249,6 +250,11 @@ def choose(
         reason=f"No setting keeps {limit} = {getattr(objective, limit):g}; the nearest is "
         f"{setting_label(nearest)} with {reached:.4g}.",
     )
+
+
+def _named(setting: Setting) -> str:
+    """A setting with its unit."""
+    return setting if isinstance(setting, str) else f"{setting_label(setting)} MHz"
 
 
 def keeps(points: Mapping[Setting, Point], setting: Setting, objective: Objective) -> bool:

@@ -229,6 +229,8 @@ def replay(
             "A governor is trained for one board.",
             "Train one on this sweep: `make repro EXPERIMENT=recorded DATA=FILE`.",
         )
+    for workload in sweep.workloads:
+        _check_times(workload, objective)
     results = []
     for workload in sweep.workloads:
         others = [other for other in sweep.of_board(workload.board) if other.id != workload.id]
@@ -262,6 +264,20 @@ def replay(
             )
         )
     return results
+
+
+def _check_times(workload: SweepWorkload, objective: Objective) -> None:
+    """Refuse an objective that needs times for a workload that lacks some."""
+    if not (objective.needs_time or objective.limited):
+        return
+    timeless = [s for s, point in workload.curve.points.items() if point.time_s is None]
+    if timeless:
+        first = MAXN if isinstance(timeless[0], str) else f"{setting_label(timeless[0])} MHz"
+        raise InputError(
+            f"The objective '{objective.text}' needs times, and '{workload.id}' on board '{workload.board}' has none at {first}.",
+            "A time in seconds (column time_s) at every setting was expected.",
+            "Choose the objective energy, or measure times too.",
+        )
 
 
 def missing_features(sweep: Sweep, policy: str) -> list[str]:

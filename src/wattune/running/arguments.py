@@ -11,11 +11,12 @@ from typing import Any, TypeGuard
 
 from wattune.boards.jetson.findings import Findings
 from wattune.core.errors import InputError
-from wattune.core.features import FEATURES, FeatureValue
+from wattune.core.features import shown
 from wattune.core.governor import Governor
 from wattune.core.objectives import ENERGY, Objective, parse_objective
 from wattune.governing.lease import match_clock
 from wattune.running.choosing import check_answerable, check_fits, default_governor, load_governor
+from wattune.running.describe import model_features
 from wattune.running.probing import WINDOW_S
 
 PROBE_WINDOW_S = (0.2, 600.0)
@@ -40,23 +41,27 @@ def check_names(function: Callable[..., Any], given: Mapping[str, Any], who: str
             raise InputError(f"{who} has no argument '{name}'.", f"It knows {', '.join(known)}.")
 
 
-def check_feature(name: str, value: FeatureValue) -> None:
-    """Refuse a value that a feature cannot have; None is one that nobody knows.
+def check_kinds(model: object, **flags: object) -> None:
+    """Refuse what is of another kind than it has to be.
+
+    Args:
+        model: what is trained, or None.
+        flags: what is either true or false.
 
     Raises:
-        InputError: an unknown feature, a number where a name belongs or the other way round, or a number below 0.
+        InputError: a flag that is neither, a model that tells nothing.
     """
-    spec = FEATURES.get(name)
-    if spec is None:
-        raise InputError(f"'{name}' is not a feature.", f"Known: {', '.join(FEATURES)}.")
-    if value is None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InputError(f"{name} is {shown(value)}.", "True or False was expected.")
+    if model is None or hasattr(model, "config") or callable(getattr(model, "parameters", None)):
         return
-    if spec.kind == "category":
-        if not isinstance(value, str) or not value:
-            raise InputError(f"{name} is {value!r}.", f"A name was expected: {spec.meaning}.")
-    elif not is_number(value) or value < 0 or (spec.unit == "%" and value > 100):
-        highest = " to 100" if spec.unit == "%" else " on"
-        raise InputError(f"{name} is {value!r}.", f"A number from 0{highest} was expected: {spec.meaning}.")
+    if not model_features(model):
+        raise InputError(
+            f"model is {shown(model)}, which has neither a configuration nor parameters.",
+            "What is trained was expected: a module of torch, or a model of transformers.",
+            "Leave it out, and name its features: features={'layers': 12}.",
+        )
 
 
 def check_alone(

@@ -15,7 +15,7 @@ from wattune.core.features import FeatureValue
 from wattune.core.governor import Governor, parse_governor
 from wattune.core.objectives import ENERGY, Objective
 from wattune.core.settings import Setting, hz_to_mhz, setting_label
-from wattune.io import read_data
+from wattune.io import is_file, read_data
 from wattune.profiling.certificate import provenance_of
 
 PLACES = (Path("governor.json"), Path("models/governor.json"))
@@ -185,7 +185,7 @@ def load_governor(where: str) -> Governor:
         BoardError: the registry cannot be reached.
         IntegrityError: it is damaged.
     """
-    if "://" in where or where.startswith("models:"):
+    if not where or ":/" in where or where.startswith("models:"):
         from wattune.tracking.pull import pull
 
         with tempfile.TemporaryDirectory() as folder:
@@ -199,4 +199,4 @@ def load_governor(where: str) -> Governor:
 
 def default_governor() -> str | None:
     """A governor file here: ``governor.json``, as `wattune pull` writes it, or ``models/governor.json``; None where there is none."""
-    return next((str(path) for path in PLACES if path.is_file()), None)
+    return next((str(path) for path in PLACES if is_file(path)), None)

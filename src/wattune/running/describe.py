@@ -20,17 +20,29 @@ def parse_features(text: str, name: str) -> dict[str, Any]:
     """Feature values from a file: a JSON object, or YAML of the plainest kind, one ``name: value`` a line.
 
     Raises:
-        InputError: neither of the two.
+        InputError: neither of the two, nothing at all, or a name twice.
     """
-    if text.lstrip()[:1] in ("{", "[", '"') or not text.strip():
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [key for key, _ in pairs]
+        for key in names:
+            if names.count(key) > 1:
+                raise InputError(
+                    f"The feature file {name} names '{key[:40]}' twice.",
+                    "One value for each name was expected.",
+                    "Leave one of them out.",
+                )
+        return dict(pairs)
+
+    if text.lstrip()[:1] in ("{", "[", '"'):
         try:
-            document = json.loads(text)
+            document = json.loads(text, object_pairs_hook=once)
         except (ValueError, RecursionError) as error:
             raise InputError(f"The feature file {name} is not complete JSON ({error}).") from error
         if not isinstance(document, dict):
             raise InputError(f"{name} is not a JSON object.", 'For example {"layers": 12, "seq_len": 40}.')
         return document
-    found: dict[str, Any] = {}
+    found: list[tuple[str, Any]] = []
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.split("#", 1)[0].rstrip()
         if not plain.strip() or plain.strip() == "---":
@@ -42,8 +54,14 @@ def parse_features(text: str, name: str) -> dict[str, Any]:
                 "A JSON object, or lines of `name: value`, were expected.",
                 "For example `layers: 12`.",
             )
-        found[key.strip("'\"")] = _value(value.strip())
-    return found
+        found.append((key.strip("'\""), _value(value.strip())))
+    if not found:
+        raise InputError(
+            f"The feature file {name} is empty.",
+            "A JSON object, or lines of `name: value`, were expected.",
+            "For example `layers: 12`.",
+        )
+    return once(found)
 
 
 def _value(text: str) -> Any:

@@ -48,11 +48,19 @@ def check_command(command: Sequence[str], environment: Mapping[str, str]) -> Non
     name = command[0]
     if shutil.which(name, path=environment.get("PATH")) is not None:
         return
-    if (os.sep in name and Path(name).exists()) or shutil.which(
+    if (os.sep in name and _may_be_there(Path(name))) or shutil.which(
         name, mode=os.F_OK, path=environment.get("PATH")
     ):
         raise NotStartedError(f"'{name}' may not be run. Nothing was pinned.", NOT_RUNNABLE)
     raise NotStartedError(f"There is no command '{name}'. Nothing was pinned.", NOT_FOUND)
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether it is there, or lies where this user may not look; a shell takes both for one that may not be run."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager

@@ -141,15 +141,12 @@ def run(
         raise InputError(f"--steps is {args.steps}.", "A number of steps from 1 on was expected.")
     parse_objective(args.objective)
     _refuse_unused(args)
-    baseline = None if args.baseline is None else read_baseline(args.baseline)
     if args.json is not None:
-        check_output(args.json, "The receipt")
-        if args.baseline is not None and args.json.exists() and args.json.samefile(args.baseline):
-            raise InputError(
-                f"--json and --baseline are one file, {args.json}: the receipt would take the baseline's place.",
-                "Two files were expected.",
-                "Name another one after --json.",
-            )
+        governor = args.governor or (default_governor() if args.mhz is None else None)
+        check_output(
+            args.json, "The receipt", args.baseline, args.features, Path(governor) if governor else None
+        )
+    baseline = None if args.baseline is None else read_baseline(args.baseline)
     log_it = keep() if args.mlflow and keep is not None else None
     with process.signals_kept(), _steps_file(environment) as steps_file:
         return _run(args, command, environment, steps_file, features_of, baseline, log_it)

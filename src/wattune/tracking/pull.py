@@ -16,7 +16,7 @@ from typing import Any
 
 from wattune.core.errors import BoardError, InputError, IntegrityError, WattuneError
 from wattune.core.governor import Governor, parse_governor
-from wattune.io import clear_os_errors, write_bytes
+from wattune.io import is_file, is_folder, kind_of, read_data, write_bytes
 from wattune.tracking.results import GOVERNOR
 from wattune.tracking.store import (
     artifacts_folder,
@@ -72,6 +72,7 @@ def pull(
         IntegrityError: the file is damaged, or not the one that was registered.
     """
     if uri is not None and not re.match(r"(models:|https?://)", uri):
+        _check_place(uri)
         data, source = _from_folder(Path(uri)), uri
     else:
         data, source = _from_store(uri)
@@ -81,6 +82,31 @@ def pull(
     _keep_last(output, governor)
     write_bytes(output, data)
     return Pulled(governor, source)
+
+
+def _check_place(text: str) -> None:
+    """Refuse what is neither a path nor an address that we fetch from."""
+    expected = (
+        "models:/NAME@ALIAS, the http(s) address of a tracking server, a folder or a file was expected."
+    )
+    if not text.strip():
+        raise InputError(
+            "The address of the governor is empty.",
+            expected,
+            "For example `wattune pull models:/NAME@champion`.",
+        )
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text)
+    if scheme is None or kind_of(Path(text)) is not None:
+        return
+    hints = {
+        "file": "Name the path alone, without file://.",
+        "runs": "Register the model, and pull it with `wattune pull models:/NAME@champion`.",
+    }
+    raise InputError(
+        f"'{text[:80]}' cannot be pulled: addresses with {scheme[1]}: are not supported.",
+        expected,
+        hints.get(scheme[1].lower(), "Copy the file to this machine, and name its path."),
+    )
 
 
 def _keep_last(output: Path, new: Governor) -> None:
@@ -95,11 +121,10 @@ def _keep_last(output: Path, new: Governor) -> None:
 
 
 def _from_folder(path: Path) -> bytes:
-    candidates = [path / place for place in _PLACES] if path.is_dir() else [path]
+    candidates = [path / place for place in _PLACES] if is_folder(path) else [path]
     for candidate in candidates:
-        if candidate.is_file():
-            with clear_os_errors(candidate, "read"):
-                return candidate.read_bytes()
+        if is_file(candidate):
+            return read_data(candidate, "The governor")
     raise InputError(
         f"There is no governor at {path}.",
         "A governor.json or a folder that holds one was expected; registered models start with 'models:/'.",
@@ -139,7 +164,7 @@ def _from_store(uri: str | None) -> tuple[bytes, str]:
     store = uri if uri is not None and uri.startswith("http") else tracking_uri()
     wanted = _parse(uri) if uri is not None and uri.startswith("models:") else None
     db = sqlite_file(store)
-    if db is not None and not db.is_file():
+    if db is not None and not is_file(db):
         raise InputError(
             f"Nothing has been published at {db}.",
             "A tracking store with a registered governor was expected.",
@@ -284,13 +309,13 @@ def _download(client: Any, version: Any, store: str, db: Path | None) -> bytes:
     if db is not None and location.startswith(PROXIED):
         # The store's own folder stands behind the proxy: no server is needed to read from it.
         path = artifacts_folder(db) / location.removeprefix(PROXIED).lstrip("/") / IN_MODEL
-        if not path.is_file():
+        if not is_file(path):
             raise IntegrityError(
                 f"{path} is missing, although {version.name} version {version.version} is registered.",
                 f"The folder {artifacts_folder(db)} belongs to the store and was expected beside it.",
                 "Publish again: remove the store and run `wattune publish`.",
             )
-        return path.read_bytes()
+        return read_data(path, "The governor")
     from mlflow.artifacts import download_artifacts
 
     with tempfile.TemporaryDirectory() as folder:

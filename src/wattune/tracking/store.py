@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wattune.core.errors import BoardError, InputError
-from wattune.io import clear_os_errors
+from wattune.io import clear_os_errors, is_file, kind_of
 
 HEALTH_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
@@ -52,7 +52,7 @@ def repository_root(start: Path | None = None) -> Path:
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
-        if (folder / "dvc.yaml").is_file() or (folder / ".git").exists():
+        if is_file(folder / "dvc.yaml") or kind_of(folder / ".git") is not None:
             return folder
     return here
 

@@ -138,7 +138,8 @@ def parse_jetson_clocks(text: str) -> Clocks:
         elif match := _MODE_LINE.match(line):
             power_mode = match[1]
         elif match := re.match(r"\s*cpu(\d+):", line):
-            if values := re.search(r"MinFreq=(\d+)\s+MaxFreq=(\d+)\s+CurrentFreq=(\d+)", line):
+            values = re.search(r"MinFreq=(\d+)\s+MaxFreq=(\d+)\s+CurrentFreq=(\d+)", line)
+            if values is not None and int(values[1]) <= int(values[2]):
                 cpus[int(match[1])] = ClockRange(*map(int, values.groups()))
                 if re.search(r"\bOnline=0\b", line):
                     offline.add(int(match[1]))
@@ -146,7 +147,9 @@ def parse_jetson_clocks(text: str) -> Clocks:
                 unread.append(number)
         elif match := _RANGE.match(line.strip()):
             values_of = ClockRange(int(match[2]), int(match[3]), int(match[4]))
-            if match[1] == "EMC":
+            if values_of.min > values_of.max:
+                unread.append(number)
+            elif match[1] == "EMC":
                 emc = values_of
             elif match[1].upper().startswith("GPU"):
                 gpus[match[1]] = values_of

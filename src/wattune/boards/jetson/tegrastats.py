@@ -9,6 +9,7 @@ a block is off: they are unknown, not cold.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -76,6 +77,7 @@ class Sample:
         gpu_util_pct: GPU load, percent.
         gpu_mhz: clock of each GPC, MHz, None where it stands still; None as a whole where nothing is printed or the GPU is off.
         gpu_gated: the GPU is powered off (load 0 at 0 MHz).
+        gpu_stands: the clock printed is 0, whatever the load is.
         engines: other blocks as printed, e.g. ``{"VIC": "36%@115", "NVDEC": "off"}``.
         temps_c: zone in lower case -> degrees Celsius; None for a sensor that is off.
         rails_w: supply -> watts now (negative at idle on some boards); unconnected channels (``NC``) are left out.
@@ -93,6 +95,7 @@ class Sample:
     gpu_util_pct: float | None = None
     gpu_mhz: tuple[float | None, ...] | None = None
     gpu_gated: bool = False
+    gpu_stands: bool = False
     engines: dict[str, str] = field(default_factory=dict)
     temps_c: dict[str, float | None] = field(default_factory=dict)
     rails_w: dict[str, float] = field(default_factory=dict)
@@ -178,7 +181,7 @@ def _gpu(match: re.Match[str], sample: Sample) -> str:
     sample.gpu_util_pct = _percent(match[1])
     printed = match[3] if match[2] is None else match[2]
     clocks = [float(part) for part in (printed or "").replace(" ", ",").split(",") if part]
-    standing = bool(clocks) and not any(clocks)
+    sample.gpu_stands = standing = bool(clocks) and not any(clocks)
     sample.gpu_gated = match[0].endswith("off") or (standing and not sample.gpu_util_pct)
     if clocks and not standing:
         sample.gpu_mhz = tuple(mhz or None for mhz in clocks)
@@ -277,7 +280,8 @@ def parse_log(data: bytes, *, interval_s: float | None = None, name: str = "The 
     """
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     text = data.decode(encoding, "replace").replace("\0", " ").replace("\ufeff", "")
-    lines = [line for line in re.split(r"\r?\n|\r", text) if line.strip()]
+    printed = [line for line in re.split(r"\r?\n|\r", text) if line.strip()]
+    lines = [record for line in printed for record in _records(line)]
     if not lines:
         raise InputError(
             f"{name} is empty.",
@@ -286,6 +290,7 @@ def parse_log(data: bytes, *, interval_s: float | None = None, name: str = "The 
         )
     parsed = [parse_line(line) for line in lines]
     cut = not text.endswith(("\n", "\r")) and not _looks_complete(lines, parsed)
+    unread = _unread(parsed[:-1] if cut else parsed)
     _set_aside_cut_fields(parsed)
     samples: list[Sample] = []
     ticks: list[int] = []
@@ -310,14 +315,51 @@ def parse_log(data: bytes, *, interval_s: float | None = None, name: str = "The 
     log = Log(samples, None, interval_s, len(lines), skipped, repeated_lines=len(repeats))
     if repeats:
         log.warnings.append(
-            f"{len(repeats)} lines stand there twice, with the same time and all else; the second was left out."
+            f"{len(repeats)} lines stand there twice, with the same time and all else; they were left out the second time."
         )
     if skipped:
         log.warnings.append(
             f"{skipped} of {len(lines)} lines say nothing that can be read; they were skipped."
         )
+    if joined := sum(len(_records(line)) > 1 for line in printed):
+        log.warnings.append(f"{joined} lines hold more than one record; each was read as a line of its own.")
+    for name, n in unread.items():
+        log.warnings.append(
+            f"{name} has a value that could not be read in {n} of {len(lines)} lines; there it is unknown."
+        )
     _set_times(log, ticks, interval_s)
     return log
+
+
+_RECORD = re.compile(
+    r"(?:[0-9]{2}-[0-9]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\s+)?RAM [0-9]{1,9}/[0-9]{1,9}[kMG]B"
+)
+_FIXED_NAMES = _NO_RAIL | {"CPU"}
+
+
+def _records(line: str) -> list[str]:
+    """A line, parted where a further record begins in it: a line end was lost, as where files are put together."""
+    starts = [match.start() for match in _RECORD.finditer(line)][1:]
+    return [line[a:b] for a, b in itertools.pairwise([0, *starts, len(line)])] if starts else [line]
+
+
+def _unread(parsed: Sequence[Sample]) -> Counter[str]:
+    """Fields whose name is known and whose value makes no sense -> in how many lines."""
+    rails = {name for sample in parsed for name in sample.rails_w}
+    zones = {name for sample in parsed for name in sample.temps_c}
+    found: Counter[str] = Counter()
+    for sample in parsed:
+        names = set()
+        for token, after in itertools.zip_longest(sample.other, sample.other[1:], fillvalue=""):
+            is_known = token in rails or token in _FIXED_NAMES or _RAIL_NAME.fullmatch(token)
+            if is_known and any(c.isdigit() for c in after):
+                names.add(token)
+            zone, at, _ = token.partition("@")
+            if at and zone.lower() in zones:
+                names.add(zone.lower())
+        if sample.says_something:
+            found.update(sorted(names))
+    return found
 
 
 FEW_REPEATS, FEW_REPEATS_SHARE = 3, 0.02
@@ -325,22 +367,78 @@ FEW_REPEATS, FEW_REPEATS_SHARE = 3, 0.02
 
 
 def _repeats(lines: Sequence[str], parsed: Sequence[Sample]) -> set[int]:
-    """Which lines are the one before once more (a logger that was killed, a file that was put together twice).
+    """Which lines stand there once more: whole parts of the log, and lines that are the one before (a logger that was killed)."""
+    parts = _repeated_parts(lines, parsed)
+    return parts | _doubles(lines, parsed, [i for i in range(len(lines)) if i not in parts])
+
+
+SAME_LINE_PLACES = 16
+"""At how many earlier places a part of a log is looked for."""
+
+
+def _repeated_parts(lines: Sequence[str], parsed: Sequence[Sample]) -> set[int]:
+    """Parts of a log that stand there again, as in a file that was put together twice.
+
+    The time is one that has passed, and what follows is what stood there before, line by line. Where the clock was set back, other
+    readings follow. On a board on which nothing changes they could be the same by chance: so a part whose lines differ in nothing
+    but their times counts only where it is the whole log up to there.
+    """
+    places: dict[str, list[int]] = {}
+    found: set[int] = set()
+    peak = -math.inf
+    second: tuple[float | None, int] = (None, 0)  # the present one, and where it begins
+    i = 0
+    while i < len(lines):
+        stamp, text = parsed[i].stamp_s, lines[i].strip()
+        if stamp is not None and stamp != second[0]:
+            second = (stamp, i)
+        start, length = 0, 0
+        if stamp is not None and stamp < peak:
+            known = itertools.islice(places.get(text, ()), SAME_LINE_PLACES)
+            earlier = [place for place in known if place < second[1]]
+            start, length = _longest_part(lines, i, earlier)
+            bodies = {_STAMP.sub("", line.strip()) for line in lines[i : i + length]}
+            if len(bodies) < 2 and not (start == 0 and length >= i):
+                length = 0
+        if length:
+            found.update(range(i, i + length))
+            i += length
+            continue
+        places.setdefault(text, []).append(i)
+        peak = peak if stamp is None else max(peak, stamp)
+        i += 1
+    return found
+
+
+def _longest_part(lines: Sequence[str], at: int, places: Sequence[int]) -> tuple[int, int]:
+    """Of earlier places, the one from which most lines are those from `at` on; and how many they are."""
+    best = (0, 0)
+    for place in places:
+        n = 0
+        while at + n < len(lines) and lines[place + n].strip() == lines[at + n].strip():
+            n += 1
+        best = max(best, (place, n), key=lambda found: found[1])
+    return best
+
+
+def _doubles(lines: Sequence[str], parsed: Sequence[Sample], among: Sequence[int]) -> set[int]:
+    """Which of some lines are the one before once more.
 
     They took no time, so they must not add energy. Lines of a fast log can be equal without being repeats: so they count only at
     the end of a log, or in one of a line a second or slower, and only where they are few.
     """
     doubles = [
         i
-        for i in range(1, len(lines))
-        if parsed[i].stamp_s is not None and lines[i].strip() == lines[i - 1].strip()
+        for before, i in itertools.pairwise(among)
+        if parsed[i].stamp_s is not None and lines[i].strip() == lines[before].strip()
     ]
-    at_the_end = doubles == list(range(len(lines) - len(doubles), len(lines)))
-    if not doubles or len(doubles) > max(FEW_REPEATS, FEW_REPEATS_SHARE * len(lines)):
+    at_the_end = doubles == list(among[len(among) - len(doubles) :])
+    if not doubles or len(doubles) > max(FEW_REPEATS, FEW_REPEATS_SHARE * len(among)):
         return set()
-    others = [s.stamp_s for i, s in enumerate(parsed) if i not in set(doubles) and s.stamp_s is not None]
+    left_out = set(doubles)
+    others = [s for i in among if i not in left_out and (s := parsed[i].stamp_s) is not None]
     slow = len(others) <= 1.05 * len(set(others))
-    return set(doubles) if slow or at_the_end else set()
+    return left_out if slow or at_the_end else set()
 
 
 def _looks_complete(lines: Sequence[str], parsed: Sequence[Sample]) -> bool:

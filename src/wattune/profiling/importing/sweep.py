@@ -318,7 +318,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import sweep``; returns the exit code."""
-    check_output(args.output, "The sweep")
+    check_output(args.output, "The sweep", args.table)
     report = import_sweep(
         args.table,
         args.output,

@@ -42,10 +42,12 @@ def summarise(log: Log) -> dict[str, Any]:
         unknown["gpu_util_pct_mean"] = "no line says it"
     clocks = _clocks(samples)
     if clocks is None:
-        gated = any(sample.gpu_gated for sample in samples)
-        unknown["gpu_mhz"] = (
-            "the GPU is off in all lines" if gated else "no line says it (root is needed for it)"
-        )
+        if all(sample.gpu_gated for sample in samples):
+            unknown["gpu_mhz"] = "the GPU is off in all lines"
+        elif any(sample.gpu_gated or sample.gpu_stands for sample in samples):
+            unknown["gpu_mhz"] = "the GPU is off, or its clock is 0, in all lines that say it"
+        else:
+            unknown["gpu_mhz"] = "no line says it (root is needed for it)"
     online = [sample.cpu_online for sample in samples if sample.cpu_online is not None]
     if not online:
         unknown["cpu_online"] = "no line says it"
@@ -280,14 +282,8 @@ def read_log(path: Path) -> tuple[bytes, str]:
 def run(args: argparse.Namespace) -> int:
     """Handle ``wattune import tegrastats``; returns the exit code."""
     if args.output is not None:
-        check_output(args.output, "The trace")
+        check_output(args.output, "The trace", None if args.log == STDIN else args.log)
     data, name = read_log(args.log)
-    if args.output is not None and args.output.exists() and args.output.samefile(args.log):
-        raise InputError(
-            f"The trace {args.output} is the log itself.",
-            "Another file was expected, so that the log stays as it is.",
-            f"For example `-o {args.log.stem}.csv`.",
-        )
     interval_s = None if args.interval_ms is None else args.interval_ms / 1000.0
     log = parse_log(data, interval_s=interval_s, name=name)
     if args.output is not None:

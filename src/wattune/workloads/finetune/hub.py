@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from wattune.core.errors import BoardError, InputError, IntegrityError
+from wattune.io import is_file, is_folder
 
 CONNECT_S = 1.2
 """How long a connection to the Hub is tried before it counts as out of reach."""
@@ -184,7 +185,7 @@ def check_at_hand(model: str, data: str, fetch: str) -> None:
     """
     keep_offline()
     missing = []
-    if model and not Path(model).expanduser().is_dir() and not _traces("model", model):
+    if model and not is_folder(Path(model).expanduser()) and not _traces("model", model):
         missing.append(f"The model {model}")
     if data and not _traces("dataset", data):
         missing.append(f"The data set {data}")
@@ -262,8 +263,8 @@ def model_folder(name: str, *, revision: str, trust_pickle: bool, weights: bool,
         BoardError: not in the cache and no network.
     """
     local = Path(name).expanduser()
-    if local.is_dir():
-        if not (local / "config.json").is_file():
+    if is_folder(local):
+        if not is_file(local / "config.json"):
             raise InputError(
                 f"There is no config.json in {name}.",
                 "A folder written by `save_pretrained` was expected.",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import BoardError, InputError
-from wattune.io import read_text
+from wattune.io import is_folder, kind_of, read_text
 from wattune.workloads.finetune import hub, madeup
 from wattune.workloads.finetune.spec import GLUE, GLUE_COLUMNS, MADE_UP, FinetuneSpec
 
@@ -132,7 +132,7 @@ def _splits(spec: FinetuneSpec) -> tuple[Any, Any]:
         )
         return _of_hub(GLUE, spec.job.glue, spec.split, validation)
     path = Path(spec.path).expanduser()
-    if path.is_dir():
+    if is_folder(path):
         return _of_folder(path, spec)
     if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".json", ".txt"):
         rows = _of_file(path)
@@ -158,7 +158,7 @@ def _import_datasets() -> Any:
 
 def _of_folder(path: Path, spec: FinetuneSpec) -> tuple[Any, Any]:
     datasets = _import_datasets()
-    if not (path / "dataset_dict.json").exists() and not (path / "state.json").exists():
+    if all(kind_of(path / name) is None for name in ("dataset_dict.json", "state.json")):
         raise InputError(
             f"The folder {path} holds no data set.",
             "One written by `save_to_disk` was expected.",

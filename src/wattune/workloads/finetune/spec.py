@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import InputError
+from wattune.io import is_folder, kind_of
 from wattune.workloads.catalogue import (
     MODELS,
     TASKS,
@@ -55,7 +56,7 @@ GLUE_COLUMNS: dict[str, tuple[str, ...]] = {
 
 def looks_like_folder(name: str) -> bool:
     """Whether a model or data set is meant as a path of this machine, not as an id of the Hub."""
-    return name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists()
+    return name.startswith(("/", "./", "../", "~")) or kind_of(Path(name).expanduser()) is not None
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,18 @@ class FinetuneSpec:
                 "For example `wattune finetune bert-base sst2`, or `--data my.csv`.",
             )
         checkpoint = self.checkpoint
-        if looks_like_folder(checkpoint) and not Path(checkpoint).expanduser().is_dir():
+        if looks_like_folder(checkpoint) and not is_folder(Path(checkpoint).expanduser()):
             raise InputError(
                 f"There is no folder {checkpoint}.",
                 "A folder with config.json, a tokenizer and model.safetensors was expected.",
                 "Give the folder, or an id of the Hub.",
             )
         _ = self.job  # refuses an unknown task
-        if self.path != MADE_UP and _is_file_name(self.path) and not Path(self.path).expanduser().exists():
+        if (
+            self.path != MADE_UP
+            and _is_file_name(self.path)
+            and kind_of(Path(self.path).expanduser()) is None
+        ):
             raise InputError(
                 f"There is no data file {self.path}.",
                 "A .csv, .tsv, .jsonl or .txt file, or a folder of load_from_disk, was expected.",
