@@ -501,13 +501,13 @@ def test_a_sound_baseline_is_read(tmp_path: Path) -> None:
         ({"exit_code": 130}, "exit code 130"),
         ({"exit_code": "0"}, "damaged"),
         ({"schema_version": 2}, "damaged"),
-        ({"certificates": []}, "nothing was measured"),
+        ({"certificates": []}, "Nothing was measured"),
         ({"certificates": "x", "certificate": None}, "damaged"),
         ({"certificate": "0" * 64}, "damaged"),
-        ({"certificates": [{"baseline": None}]}, "not free"),
+        ({"certificates": [{"baseline": None}]}, "not seen to be free"),
         (
             {"certificates": [{"baseline": {"accepted": False, "reasons": ["Pinned at 408 MHz."]}}]},
-            "not free. Pinned at 408 MHz",
+            "not seen to be free. Pinned at 408 MHz",
         ),
         (
             {
@@ -516,9 +516,9 @@ def test_a_sound_baseline_is_read(tmp_path: Path) -> None:
                     {"baseline": {"accepted": False, "reasons": []}},
                 ]
             },
-            "not free",
+            "not seen to be free",
         ),
-        ({"energy_j": {"gpu_cpu": None, "module": None}}, "no energy"),
+        ({"energy_j": {"gpu_cpu": None, "module": None}}, "energy is unknown"),
         ({"energy_j": {"gpu_cpu": 5.0}}, "damaged"),
         ({"energy_j_per_step": None}, "damaged"),
     ],

@@ -50,6 +50,12 @@ def read_baseline(path: Path) -> dict[str, Any]:
             "What `wattune run --mhz maxn --json FILE -- COMMAND` keeps was expected.",
             "Make it anew, and change nothing in it.",
         )
+    if all(document["energy_j"][name] is None for name in SETS):
+        raise InputError(
+            f"{path} is the receipt of a run whose energy is unknown.",
+            "A baseline whose energy was measured was expected.",
+            "Its `unknown` says why; make it anew with `wattune run --mhz maxn --json FILE -- COMMAND`.",
+        )
     if document.get("exit_code"):
         raise InputError(
             f"{path} is the receipt of a command that ended with exit code {document['exit_code']}.",
@@ -58,7 +64,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
         )
     if reasons := list(dict.fromkeys(_not_free(document["certificates"]))):
         raise InputError(
-            f"{path} is the receipt of a run whose clocks were not free. {' '.join(reasons)}",
+            f"{path} is the receipt of a run whose clocks were not seen to be free. {' '.join(reasons)}",
             "A baseline has its clocks left alone by everybody.",
             "See `wattune doctor` for who holds them, then make it anew with `wattune run --mhz maxn --json FILE -- COMMAND`.",
         )
@@ -79,8 +85,6 @@ def _damage(document: Mapping[str, Any]) -> Iterator[str]:
     for name, value in numbers.items():
         if value is not None and not _above_zero(value):
             yield f"{name} is {value!r:.40}"
-    if all(document["energy_j"][name] is None for name in SETS):
-        yield "it knows no energy"
     code, certificates = document.get("exit_code"), document.get("certificates")
     if code is not None and type(code) is not int:
         yield f"exit_code is {code!r:.40}"
@@ -99,11 +103,11 @@ def _above_zero(value: object) -> bool:
 def _not_free(certificates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Why the clocks were not free, by the verdicts of a run's parts; nothing where all say that they were."""
     if not certificates:
-        yield "Nothing shows that they were: nothing was measured."
+        yield "Nothing was measured."
     for one in certificates:
         verdict = one.get("baseline")
         if not isinstance(verdict, dict):
-            yield "Nothing shows that they were: its certificates do not judge them."
+            yield "Its certificates do not judge them."
         elif verdict.get("accepted") is not True:
             yield from map(str, verdict.get("reasons") or ["Its certificate refuses it."])
 
@@ -149,7 +153,7 @@ def build_receipt(
     said = [*notes, *session.notes]
     if not pins and certificates and (why := list(dict.fromkeys(_not_free(certificates)))):
         said.append(
-            f"The clocks were left alone, but they were not free: this is no baseline. {' '.join(why)}"
+            f"The clocks were left alone, but were not seen to be free: this is no baseline. {' '.join(why)}"
         )
     setting, chosen = _decided(session, choice, probe)
     document = {
