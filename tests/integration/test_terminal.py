@@ -211,7 +211,7 @@ def test_the_output_of_a_command_that_is_run_is_its_own(tmp_path: Path) -> None:
     piped, beside = in_pipes(words), in_terminal(words, piped=True)
     assert (piped.returncode, beside.code) == (0, 0)
     assert piped.stdout == beside.stdout == b"a\tb\n"
-    assert b"throttling  none seen" in piped.stderr
+    assert b"throttling  unknown" in piped.stderr
     assert "throttling" in beside.text
     assert b"\x1b[1m" in beside.screen
     for hidden in (HIDE, b"\x1b[2K"):  # no line of progress over it
