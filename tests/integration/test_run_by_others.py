@@ -145,6 +145,7 @@ def test_a_run_is_pinned_through_the_daemon_and_restored(board: Served, place: P
     ]
 
 
+@pytest.mark.slow
 def test_a_probe_moves_the_clock_through_the_daemon(board: Served, place: Path, daemon: str) -> None:
     follow = [str(others.python()), str(TESTS / "follow.py"), str(board.root), "600"]
     words = ["-m", "wattune", "run", "--probe", "--probe-window", "0.2", "--json", "r.json", "--", *follow]

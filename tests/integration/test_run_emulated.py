@@ -518,6 +518,7 @@ def test_the_overhead_of_nothing_is_small(board: Served) -> None:
     assert min(spent) <= 1.5, spent
 
 
+@pytest.mark.slow
 def test_a_probe_finds_a_clock_while_the_command_trains(board: Served) -> None:
     follow = [sys.executable, str(TESTS / "follow.py"), str(board.root), "120"]
     done = run(board, "--probe", "--probe-window", "0.2", "--json", "r.json", "--", *follow)
@@ -580,6 +581,7 @@ def probe_script(board: Served, seconds: float, pause: float) -> tuple[dict[str,
     return json.loads(Path("r.json").read_text()), json.loads(Path("ends.json").read_text())
 
 
+@pytest.mark.slow
 def test_steps_are_found_in_the_load_of_a_script_that_says_none(tmp_path: Path) -> None:
     """Its rhythm is its own; what is counted are its steps, and the clock found costs less energy in each."""
     with served(tmp_path / "board") as board:
