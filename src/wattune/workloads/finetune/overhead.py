@@ -43,15 +43,7 @@ def callback_overhead(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     a, b = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
-    products = 1
-    while True:  # how many products a step of that length has
-        begin = time.thread_time()
-        _step(torch, a, b, products)
-        took_ms = (time.thread_time() - begin) * 1e3
-        if took_ms > step_ms / 2:
-            products = max(1, round(products * step_ms / took_ms))
-            break
-        products *= 2
+    products = _products(torch, a, b, step_ms)
     sink = os.open(os.devnull, os.O_WRONLY)
     inside = [0.0]
 
@@ -96,6 +88,24 @@ def callback_overhead(
         "pairs": pairs,
         "block_steps": block_steps,
     }
+
+
+def _products(torch: Any, a: Any, b: Any, step_ms: float) -> int:
+    """How many products a step of that length has.
+
+    The first products of a process take many times as long as all others; a step is therefore timed until it is long enough,
+    and again.
+    """
+    products, settled = 1, 0
+    while settled < 3:
+        begin = time.thread_time()
+        _step(torch, a, b, products)
+        took_ms = (time.thread_time() - begin) * 1e3
+        if took_ms > step_ms / 2:
+            products, settled = max(1, round(products * step_ms / took_ms)), settled + 1
+        else:
+            products, settled = 2 * products, 0
+    return products
 
 
 def _step(torch: Any, a: Any, b: Any, products: int) -> Any:
