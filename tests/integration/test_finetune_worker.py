@@ -493,6 +493,6 @@ def test_the_watch_costs_little() -> None:
     """A wide bound: the figure itself is for a quiet machine (`callback_overhead`)."""
     from wattune.workloads.finetune.overhead import callback_overhead
 
-    measured = callback_overhead(pairs=6, step_ms=5.0)
-    assert measured["in_calls_pct"] < 10.0
-    assert measured["step_ms"] == pytest.approx(5.0, rel=0.9)
+    measured = callback_overhead(pairs=6)
+    assert measured["in_calls_pct"] < 15.0
+    assert measured["step_ms"] == pytest.approx(20.0, rel=0.6)  # and not the first product of a process
