@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 from wattune.commands.answers import clock, energy, out, out_json
-from wattune.commands.workload import features_for, is_number
+from wattune.commands.workload import features_for
 from wattune.core.errors import InputError
+from wattune.core.features import is_number
 
 
 def run(args: argparse.Namespace) -> int:

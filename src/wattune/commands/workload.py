@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import InputError
+from wattune.core.features import is_number
 from wattune.core.objectives import add_objective_argument
 
 DEFAULT_GOVERNOR = "models/governor.json"
@@ -224,11 +225,6 @@ def catalogue_workload(args: argparse.Namespace) -> Any:
         precision=args.precision or model.precision,
         max_length=getattr(args, "max_length", 256),
     )
-
-
-def is_number(value: object) -> bool:
-    """Whether this is a finite number of a sane size."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e18 < value < 1e18
 
 
 def count(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -99,15 +100,15 @@ def check_feature(name: str, value: object, where: str = "") -> None:
         good = isinstance(value, str) and bool(value)
         expected = "A name"
     else:
-        good = _is_real(value) and spec.least <= value <= spec.most
+        good = is_number(value) and spec.least <= value <= spec.most
         expected = f"A number from {spec.least:g} to {spec.most:.0f}"
     if not good:
         raise InputError(f"{name}{in_file} is {shown(value)}.", f"{expected} was expected: {spec.meaning}.")
 
 
-def _is_real(value: object) -> TypeGuard[float]:
-    """Whether it is a real number, of whatever library."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite number, of whatever library."""
+    return isinstance(value, Real) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def shown(value: object) -> str:

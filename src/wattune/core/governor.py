@@ -213,10 +213,10 @@ class Governor:
     ) -> Decision:
         """Choose the setting that an objective asks for, from the mean curves of the workload's leaf.
 
-        A limit in time is held against the slowest training workload of the leaf at each setting, where the governor knows
-        it: a mean would be too slow for half of them. Least energy is the leaf's own answer, and stays so under a limit that
-        its setting keeps. The governor declines as it
-        does for energy; what an objective gives up in energy for time is no reason to decline.
+        A limit in time is held against the slowest training workload of the leaf at each setting, where the governor knows it:
+        some of its workloads are slower than their mean. Least energy is the leaf's own answer, and stays so under a limit that
+        its setting keeps. The governor declines as it does for energy; what an objective gives up in energy for time is no
+        reason to decline.
 
         Args:
             given: features of the workload.

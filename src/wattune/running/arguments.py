@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from wattune.boards.jetson.findings import Findings
 from wattune.core.errors import InputError
-from wattune.core.features import shown
+from wattune.core.features import is_number, shown
 from wattune.core.governor import Governor
 from wattune.core.objectives import ENERGY, Objective, parse_objective
 from wattune.governing.lease import match_clock
@@ -173,8 +172,3 @@ def check_on(
     loaded = where if isinstance(where, Governor) else load_governor(str(where))
     check_fits(loaded, findings, simulated_ok=simulated_ok)
     return loaded
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a finite number, of whatever library."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -29,13 +29,13 @@ from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import VARIABLE as ROOT_VARIABLE
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError
-from wattune.core.features import FeatureValue, check_feature
+from wattune.core.features import FeatureValue, check_feature, is_number
 from wattune.core.governor import Governor
 from wattune.core.settings import MAXN, FrequencyTable, Setting, hz_to_mhz
 from wattune.profiling.load import STEPS_VARIABLE
 from wattune.profiling.preflight import settle_leases
 from wattune.running.account import Totals
-from wattune.running.arguments import check_alone, check_kinds, check_on, is_number
+from wattune.running.arguments import check_alone, check_kinds, check_on
 from wattune.running.choosing import Choice, by_governor, clock_of
 from wattune.running.describe import Batches, model_features
 from wattune.running.probing import START_S, WINDOW_S, ProbeTask

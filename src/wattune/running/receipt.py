@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from wattune.core.errors import InputError
+from wattune.core.features import is_number
 from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.io import read_json, sha256_of
 from wattune.profiling.windows import SHORT_S
@@ -95,9 +95,7 @@ def _damage(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _above_zero(value: object) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    )
+    return is_number(value) and value > 0
 
 
 def _not_free(certificates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
