@@ -108,7 +108,7 @@ def check_feature(name: str, value: object, where: str = "") -> None:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, of whatever library."""
-    return isinstance(value, Real) and not isinstance(value, bool) and value < math.inf and -value < math.inf
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(abs(value) < math.inf)
 
 
 def shown(value: object) -> str:
