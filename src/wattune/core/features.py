@@ -108,7 +108,12 @@ def check_feature(name: str, value: object, where: str = "") -> None:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, of whatever library."""
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(abs(value) < math.inf)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def shown(value: object) -> str:
