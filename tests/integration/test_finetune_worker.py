@@ -489,10 +489,38 @@ def test_evaluating_without_anything_to_evaluate_on_is_refused(tiny: dict[str, A
     assert "--held-out" in said[-1]["what"]
 
 
-def test_the_watch_costs_little() -> None:
-    """A wide bound: the figure itself is for a quiet machine (`callback_overhead`)."""
+def test_the_watch_costs_little_and_one_that_costs_a_tenth_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide bounds: the figure itself is for a quiet machine (`wattune bench window`)."""
     from wattune.workloads.finetune.overhead import callback_overhead
+    from wattune.workloads.finetune.watch import StepWatch
 
-    measured = callback_overhead(pairs=6)
-    assert measured["in_calls_pct"] < 15.0
-    assert measured["step_ms"] == pytest.approx(20.0, rel=0.6)  # and not the first product of a process
+    measured = callback_overhead(pairs=8)
+    assert measured["in_calls_pct"] < 3.0
+    assert measured["step_ms"] == pytest.approx(20.0, rel=0.6)
+    own_step = StepWatch.step
+
+    def slow(self: StepWatch) -> bool:
+        until = time.thread_time() + measured["step_ms"] / 1e4
+        while time.thread_time() < until:
+            pass
+        return own_step(self)
+
+    monkeypatch.setattr(StepWatch, "step", slow)
+    slower = callback_overhead(pairs=8)
+    assert slower["in_calls_pct"] > 6.0
+    assert 5.0 < slower["callback_overhead_pct"] < 20.0
+
+
+def test_a_line_whose_loss_is_no_number_says_null_and_all_others_are_as_json_has_them() -> None:
+    from wattune.workloads.finetune.worker import Channel
+
+    out, into = os.pipe()
+    channel = Channel(None, into)
+    for answer in ({"loss": [0.1, float("nan")], "t": float("inf")}, {"loss": [0.1, 2e-45], "steps": 3}):
+        channel.say(answer)
+    os.close(into)
+    with os.fdopen(out) as lines:
+        assert [json.loads(line) for line in lines] == [
+            {"loss": [0.1, None], "t": None},
+            {"loss": [0.1, 2e-45], "steps": 3},
+        ]

@@ -95,6 +95,8 @@ def test_the_page_shows_what_was_saved_and_its_words_hold() -> None:
     assert document["rule"] == {**asdict(WindowRule()), "block_s": 1.0}, "run `wattune bench window --write`"
     assert document["model_digest"] == BOARD.info.digest, "run `wattune bench window --write`"
     one, anew, bars = document["one_run"], document["noise_every_block"], document["bars"]
+    assert document["ok"]
+    assert document["callback_overhead"]["step_ms"] == pytest.approx(20.0, rel=0.3)
     assert anew["mean_window_s"] > 2 * one["mean_window_s"]
     assert anew["mean_epoch_share_pct"] > bars["mean_epoch_share_pct"] >= one["mean_epoch_share_pct"]
     assert one["coverage_pct"] > anew["coverage_pct"] >= bars["coverage_pct"]

@@ -13,7 +13,7 @@ from wattune.workloads.finetune.watch import DIVERGED_STEPS, FIRST_LOSSES, LossW
 def watch(said: list, block_steps: int = 3, obey=lambda: None, max_steps=None, clock=None) -> StepWatch:
     ticks = iter(range(10_000))
     return StepWatch(
-        "a", block_steps, say=said.append, obey=obey, synchronize=lambda: None, read=list, max_steps=max_steps,
+        "a", block_steps, say=said.append, obey=obey, synchronize=lambda: None, keep=float, read=list, max_steps=max_steps,
         clock=clock or (lambda: float(next(ticks))),
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ def test_the_device_is_waited_for_before_the_time_is_taken() -> None:
     order: list[str] = []
     seen = StepWatch(
         "a", 2, say=lambda a: order.append(a["said"]), obey=lambda: None, synchronize=lambda: order.append("wait"),
-        read=lambda losses: order.append("read") or list(losses), clock=lambda: order.append("clock") or 0.0,
+        keep=float, read=lambda losses: order.append("read") or list(losses), clock=lambda: order.append("clock") or 0.0,
     )  # fmt: skip
     seen.begin()
     for _ in range(2):

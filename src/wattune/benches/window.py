@@ -247,12 +247,12 @@ def summary(rows: Sequence[dict[str, Any]], workload_ids: Sequence[str]) -> dict
     }
 
 
-def overhead_of_callback() -> tuple[float | None, str]:
-    """Overhead of the fine-tuning callback in percent of a step, and why it is unknown where it is."""
+def overhead_of_callback() -> tuple[dict[str, Any] | None, str]:
+    """What the fine-tuning callback costs (`callback_overhead`), and why it is unknown where it is."""
     from wattune.workloads.finetune.overhead import callback_overhead as measure
 
     try:
-        return float(measure()["callback_overhead_pct"]), ""
+        return measure(), ""
     except WattuneError as error:  # torch is not there
         return None, str(error)
 
@@ -309,7 +309,7 @@ def run(root: Path = Path(), *, windows: int = WINDOWS, config: Config | None = 
     found = {
         "coverage_pct": one["coverage_pct"],
         "mean_epoch_share_pct": one["mean_epoch_share_pct"],
-        "callback_overhead_pct": None if overhead is None else round(overhead, 3),
+        "callback_overhead_pct": None if overhead is None else round(overhead["callback_overhead_pct"], 3),
     }
     holds = {
         name: None
@@ -322,6 +322,7 @@ def run(root: Path = Path(), *, windows: int = WINDOWS, config: Config | None = 
         "model_digest": board.info.digest,
         **found,
         "callback_overhead_reason": reason,
+        "callback_overhead": overhead,
         "bars": BARS,
         "holds": holds,
         "windows": windows,
@@ -346,6 +347,12 @@ def text(document: dict[str, Any], *, by_workload: bool = True) -> str:
         said = f"unknown: {document['callback_overhead_reason']}" if value is None else f"{value:g}"
         lines.append(
             f"{name:<24} {said}   ({sign} {bar:g}: {'-' if holds is None else 'yes' if holds else 'NO'})"
+        )
+    if (cost := document["callback_overhead"]) is not None:
+        low, high = cost["interval_pct"]
+        lines.append(
+            f"  of steps of {cost['step_ms']:.1f} ms: median of {cost['pairs']} pairs of {cost['block_steps']} steps with and "
+            f"without (95 % interval {low:.2f} to {high:.2f});\n  the time inside its calls is {cost['in_calls_pct']:.2f} %"
         )
     head = (
         f"{'':<34}{'windows':>8}{'within 1 %':>11}{'interval':>9}{'worst %':>8}{'noise-free':>11}"

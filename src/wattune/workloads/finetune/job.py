@@ -22,7 +22,7 @@ from wattune.workloads.finetune.faults import MemoryShortError, is_out_of_memory
 from wattune.workloads.finetune.hub import first_line
 from wattune.workloads.finetune.spec import FinetuneSpec
 from wattune.workloads.finetune.tokens import StepOrder, TokenTable, epoch_tokens, specials_of, tokenise
-from wattune.workloads.finetune.trainer import make_trainer
+from wattune.workloads.finetune.trainer import losses_of, make_trainer
 from wattune.workloads.finetune.watch import StepWatch
 
 log = logging.getLogger(__name__)
@@ -196,14 +196,14 @@ class Job:
             )
 
     def _train(self, run: str, block_steps: int, say: Say, obey: Callable[[], str | None]) -> None:
-        spec, torch = self.spec, self._torch
+        spec = self.spec
         self.restore()
         order = self.order
         planned = max(1, math.ceil(spec.epochs * math.ceil(len(self.table) / self.per_step)))
+        keep, read = losses_of(self.device)
         watch = StepWatch(
-            run, block_steps, say=say, obey=obey, synchronize=self.synchronize, max_steps=spec.max_steps,
-            read=lambda losses: torch.stack(losses).float().cpu().tolist(),
-            launched=None if self._emulated is None else self._emulated.step,
+            run, block_steps, say=say, obey=obey, synchronize=self.synchronize, keep=keep, read=read,
+            max_steps=spec.max_steps, launched=None if self._emulated is None else self._emulated.step,
         )  # fmt: skip
         with self._repeatable(), tempfile.TemporaryDirectory(prefix="wattune-finetune-") as folder:
             trainer = make_trainer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from wattune.workloads.finetune.models import import_all
@@ -10,6 +11,18 @@ from wattune.workloads.finetune.watch import StepWatch
 
 ENDLESS_STEPS = 1_000_000_000
 """Training goes on over epochs until it is stopped."""
+
+
+def losses_of(device: str) -> tuple[Callable[[Any], Any], Callable[[list[Any]], list[float]]]:
+    """How the losses of passes are kept until a report, and how those kept are read then.
+
+    On a GPU they stay there, for to read one is to wait for it; then they come in one piece. On a CPU there is nothing to
+    wait for, and a number is cheaper than a tensor.
+    """
+    torch, _ = import_all()
+    if device == "cpu":
+        return torch.Tensor.item, list
+    return torch.Tensor.detach, lambda losses: torch.stack(losses).tolist()
 
 
 def make_trainer(
@@ -67,7 +80,7 @@ def make_trainer(
             tokens = inputs["input_ids"].numel()
             watch.launch(inputs["input_ids"].shape[1])
             loss = super().training_step(model, inputs, num_items_in_batch)
-            watch.forward(loss.detach(), tokens)
+            watch.forward(loss, tokens)
             return loss
 
     class Watch(callback_class):  # type: ignore[misc,valid-type]

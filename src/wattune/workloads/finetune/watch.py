@@ -55,7 +55,8 @@ class StepWatch:
         say: takes an answer.
         obey: asked after every step; returns why the run ends, or None. It may wait inside (a pause).
         synchronize: waits until the device has done what it was given.
-        read: makes numbers of the losses that were kept on the device.
+        keep: what is kept of a pass's loss until the next report.
+        read: makes numbers of the losses that were kept.
         max_steps: end after so many; None for never.
         launched: told the padded length of every step as it begins; None where nobody wants to know.
         clock: seconds, monotonic.
@@ -69,6 +70,7 @@ class StepWatch:
         say: Callable[[dict[str, Any]], None],
         obey: Callable[[], str | None],
         synchronize: Callable[[], None],
+        keep: Callable[[Any], Any],
         read: Callable[[list[Any]], list[float]],
         max_steps: int | None = None,
         launched: Callable[[int], None] | None = None,
@@ -76,13 +78,8 @@ class StepWatch:
     ) -> None:
         self._launched = launched
         self.run, self.block_steps, self.max_steps = run, block_steps, max_steps
-        self._say, self._obey, self._synchronize, self._read, self._clock = (
-            say,
-            obey,
-            synchronize,
-            read,
-            clock,
-        )
+        self._say, self._obey, self._synchronize, self._clock = say, obey, synchronize, clock
+        self._keep, self._read = keep, read
         self._losses: list[Any] = []
         self._tokens: list[int] = []
         self._pass_losses: list[Any] = []
@@ -103,7 +100,7 @@ class StepWatch:
 
     def forward(self, loss: Any, tokens: int) -> None:
         """One forward and backward pass was made; `loss` is its share of the step's."""
-        self._pass_losses.append(loss)
+        self._pass_losses.append(self._keep(loss))
         self._pass_tokens += tokens
 
     def step(self) -> bool:

@@ -33,6 +33,7 @@ LEAVE_S = 5.0
 """How long a step or a load may still take after stdin has ended."""
 
 QUIT = {"do": "quit"}
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
@@ -74,7 +75,11 @@ class Channel:
 
     def say(self, answer: dict[str, Any]) -> None:
         """Answer with one line; where nobody reads it any more, leave."""
-        data = (json.dumps(_plain(answer), allow_nan=False) + "\n").encode()
+        try:
+            line = _ENCODER.encode(answer)
+        except ValueError:  # seldom: something is no finite number
+            line = _ENCODER.encode(_plain(answer))
+        data = (line + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._answers, data) :]
