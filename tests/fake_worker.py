@@ -59,6 +59,7 @@ def main() -> int:
         commands.put({"do": "quit"})
 
     threading.Thread(target=listen, daemon=True).start()
+    kind = ""
     say(
         said="ready", name="fake", device="cpu", precision="fp32", batch_size=spec["batch_size"], accumulation=1, params_m=1.0,
         trainable_m=1.0, examples=9600, steps_per_epoch=len(EPOCH), epoch_tokens=EPOCH, model_load_s=0.1, peak_memory_mb=10.0,
@@ -68,15 +69,25 @@ def main() -> int:
         command = commands.get()
         if command["do"] == "quit":
             return 0
+        if command["do"] == "evaluate":
+            if wanted.get(0) == "no-validation":
+                say(said="refused", what="There is nothing to evaluate on.")
+            else:
+                accuracy = 0.75 if kind == "other-score" else 0.8
+                say(said="evaluated", accuracy=accuracy, pearson=None, loss=0.5, examples=100)
+            continue
         if command["do"] != "start":
             continue
         counter = folder / "runs"
         number = int(counter.read_text()) + 1 if counter.exists() else 1
         counter.write_text(str(number))
-        run(command["run"], command["block_steps"], wanted.get(number, ""), commands)
+        kind = wanted.get(number, "")
+        run(command["run"], command["block_steps"], kind, commands, command.get("max_steps"))
 
 
-def run(name: str, block_steps: int, kind: str, commands: SimpleQueue[dict[str, Any]]) -> None:
+def run(
+    name: str, block_steps: int, kind: str, commands: SimpleQueue[dict[str, Any]], max_steps: int | None
+) -> None:
     say(said="started", run=name, t=time.monotonic())
     step, tokens, losses = 0, [], []
     while True:
@@ -131,9 +142,12 @@ def run(name: str, block_steps: int, kind: str, commands: SimpleQueue[dict[str, 
                 step, tokens, losses = 0, [], []
                 kind = ""
                 continue
-        if len(tokens) >= block_steps:
+        if len(tokens) >= block_steps or step == max_steps:
             say(said="block", run=name, steps=step, t=time.monotonic(), tokens=tokens, loss=losses)
             tokens, losses = [], []
+        if step == max_steps:
+            say(said="stopped", run=name, steps=step, t=time.monotonic(), why="end")
+            return
 
 
 if __name__ == "__main__":

@@ -303,6 +303,25 @@ class FeaturesConf:
 
 
 @dataclass
+class AccuracyConf:
+    """Whole runs that show whether the clock touches what is learnt (optional stage `accuracy`; docs/finetuning.md).
+
+    Attributes:
+        workloads: ids of the workloads to look at; empty: none.
+        clocks_mhz: pinned clocks to train at, beside unpinned ones; empty: the lowest and the highest of the sweep.
+        steps: of every run; 0: as many as the `epochs` of the job have (1 where `board.load.finetune` says none).
+    """
+
+    workloads: List[str] = field(default_factory=list)  # noqa: UP006
+    clocks_mhz: List[float] = field(default_factory=list)  # noqa: UP006
+    steps: int = _at_least_0(0)
+
+    def __post_init__(self) -> None:
+        """Check values."""
+        _check("accuracy", self)
+
+
+@dataclass
 class RegretConf:
     """The tree that learns from energy loss (part of group ``train``).
 
@@ -494,6 +513,7 @@ class Config:
     workloads: Dict[str, WorkloadConf] = field(default_factory=dict)  # noqa: UP006
     sweep: SweepConf = field(default_factory=SweepConf)
     features: FeaturesConf = field(default_factory=FeaturesConf)
+    accuracy: AccuracyConf = field(default_factory=AccuracyConf)
     train: TrainConf = field(default_factory=TrainConf)
     evaluate: EvaluateConf = field(default_factory=EvaluateConf)
     gate: GateConf = field(default_factory=GateConf)
@@ -506,6 +526,13 @@ class Config:
                 "workload_ids and the keys of workloads differ in params.yaml.",
                 "They are compiled together from conf/.",
                 "Run `make params`.",
+            )
+        named = self.accuracy.workloads
+        if named and not (self.board.kind == "jetson" and self.board.load.kind == "finetune"):
+            raise InputError(
+                f"accuracy.workloads names {', '.join(named)}, and nothing is fine-tuned on this board.",
+                "board.kind=jetson with board.load.kind=finetune was expected.",
+                "Leave accuracy.workloads empty, or take an experiment that fine-tunes (`EXPERIMENT=emulated`).",
             )
         for name, workload in self.workloads.items():
             workload.check(f"workloads.{name}")
@@ -613,7 +640,14 @@ def compose(conf_dir: Path, experiment: str, overrides: Optional[List[str]] = No
             "Groups, keys and types must be those of conf/ (see conf/README.md).",
             "Correct it and run `make params`.",
         ) from error
-    to_config(document)
+    config = to_config(document)
+    for named in config.accuracy.workloads:
+        if named not in config.workloads:
+            raise InputError(
+                f"accuracy.workloads names '{named}', and there is no such workload.",
+                f"One of {', '.join(config.workload_ids)} was expected.",
+                "Correct conf/ and run `make params`.",
+            )
     assert isinstance(document, dict)
     if (
         document["board"]["kind"] != "jetson"

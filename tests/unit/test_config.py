@@ -68,6 +68,9 @@ BAD = {
     "a feature of no tree": (["train.regret.features=[depth]"], "layers"),
     "unknown gate mode": (["gate.mode=on"], "enforce"),
     "unknown objective": (["objective.name=speed"], "energy"),
+    "accuracy where nothing is trained": (["accuracy.workloads=[bert-base-sst2]"], "nothing is fine-tuned"),
+    "accuracy of nobody": (["board=jetson", "accuracy.workloads=[bert-base]"], "there is no such workload"),
+    "runs of less than no steps": (["accuracy.steps=-1"], "at least 0"),
 }
 
 

@@ -56,6 +56,10 @@ REPORTS_PER_BLOCK = 4
 """Reports are made so often that a block of the rule spans several of them at any clock."""
 
 MOST_BLOCK_STEPS = 50
+
+EVALUATION_S = 7200.0
+"""How long a validation split may take; nothing is said meanwhile."""
+
 FACTS = (
     "name",
     "device",
@@ -288,8 +292,13 @@ class FinetuneLoad:
 
     # --- runs
 
-    def begin(self, name: str, watch: Watch = lambda: None) -> float:
+    def begin(self, name: str, watch: Watch = lambda: None, *, steps: int | None = None) -> float:
         """Have a run begin anew; returns when it did, seconds on the monotonic clock.
+
+        Args:
+            name: of the run.
+            watch: called while it is waited for.
+            steps: its last step; None for one that goes on until :meth:`end`.
 
         Raises:
             RunLostError: it does not begin.
@@ -299,7 +308,7 @@ class FinetuneLoad:
             log.warning("The fine-tuning process is gone; a new one is started.")
             self.stop()
             self._spawn()
-        self._begun(f"{name}, run {self._runs}", self.block_steps)
+        self._begun(f"{name}, run {self._runs}", self.block_steps, steps)
         answer = self._next(self._start_s, watch)
         if answer["said"] != "started":
             raise self._odd(answer, "started")
@@ -348,6 +357,23 @@ class FinetuneLoad:
         except WattuneError as error:
             log.warning("%s", error)
         self._run = None
+
+    def evaluate(self, watch: Watch = lambda: None) -> dict[str, Any] | None:
+        """What the model that the last run left knows of the validation split; None where there is none.
+
+        Returns:
+            ``accuracy``, ``pearson``, ``loss``, ``examples``.
+
+        Raises:
+            RunLostError: it died or hung.
+        """
+        self._say({"do": "evaluate"})
+        answer = self._next(EVALUATION_S, watch, refused=True)
+        if answer["said"] == "refused":
+            return None
+        if answer["said"] != "evaluated":
+            raise self._odd(answer, "evaluated")
+        return {name: answer.get(name) for name in ("accuracy", "pearson", "loss", "examples")}
 
     def facts(self) -> dict[str, Any]:
         """What the certificate keeps of the present run."""
@@ -448,10 +474,11 @@ class FinetuneLoad:
         wanted = self._block_s / REPORTS_PER_BLOCK / max(step_s, 1e-6)
         self.block_steps = max(1, min(MOST_BLOCK_STEPS, round(wanted)))
 
-    def _begun(self, name: str, block_steps: int) -> None:
+    def _begun(self, name: str, block_steps: int, steps: int | None) -> None:
         self._runs += 1
         self._run, self._steps, self.trajectory = name, 0, Trajectory()
-        self._say({"do": "start", "run": name, "block_steps": block_steps})
+        start = {"do": "start", "run": name, "block_steps": block_steps}
+        self._say(start if steps is None else start | {"max_steps": steps})
 
     def _say(self, command: dict[str, Any]) -> None:
         assert self._process is not None
@@ -462,8 +489,8 @@ class FinetuneLoad:
         except (OSError, ValueError):  # it died: whoever waits for its answer learns how
             pass
 
-    def _next(self, patience_s: float, watch: Watch) -> dict[str, Any]:
-        """The next answer that belongs to the present run.
+    def _next(self, patience_s: float, watch: Watch, *, refused: bool = False) -> dict[str, Any]:
+        """The next answer that belongs to the present run; that a command was refused only where that is asked for.
 
         Raises:
             RunLostError: it died, hung or said what is no answer.
@@ -499,7 +526,7 @@ class FinetuneLoad:
             if answer["said"] == "failed":
                 self._failed(answer)
             run = answer.get("run")
-            if run not in (None, self._run) or answer["said"] == "refused":
+            if run not in (None, self._run) or (answer["said"] == "refused" and not refused):
                 continue  # of a run before this one
             if answer["said"] == "changed":
                 self._changed(answer)

@@ -213,14 +213,7 @@ class JetsonBoard:
         """
         notes = settle_leases(self.sysfs)
         with self:
-            self._look()
-            pins = any(setting != MAXN for setting in settings)
-            refuse_unfit_clock(self.findings, self._gpu, direct=self._direct, pins=pins)
-            if (
-                not self._direct and pins
-            ):  # says now, and not after hours, where neither way to the clock is open
-                self._open_lease(self.sysfs, self._gpu, next(s for s in settings if not isinstance(s, str)))
-            self.load.check(workload)
+            self._refuse_unfit(workload, settings)
             idle = self._measure_idle()
             rules, reports = self.rules, isinstance(self.load, FinetuneLoad)
             self.preflight = preflight(
@@ -243,6 +236,47 @@ class JetsonBoard:
                 told=told,
             )
             yield self
+
+    @contextlib.contextmanager
+    def prepared(self, workload: Workload, settings: Sequence[Setting], seed: int) -> Iterator[JetsonBoard]:
+        """Check that the board is fit and start the load, for runs that are not measured; everything is ended afterwards.
+
+        Raises:
+            InputError: the load is not described as it must be.
+            BoardError: the board is unfit, or the load does not run.
+        """
+        settle_leases(self.sysfs)
+        with self:
+            self._refuse_unfit(workload, settings)
+            self._start(workload, seed, None)
+            yield self
+
+    def hold(self, setting: Setting) -> None:
+        """Hold a clock for what the load does next, or give it back for ``maxn``; inside :meth:`prepared`.
+
+        Raises:
+            SettingFailedError: the board is too hot for it.
+            BoardError: it cannot be set.
+        """
+        self._cool_down()
+        if why := self._hold(setting, anew=False):
+            raise SettingFailedError(
+                f"{_name(setting)[0].upper()}{_name(setting)[1:]} could not be held: {why}",
+                "A board that has cooled down was expected.",
+                "Give it air, or time, then run the same command again.",
+            )
+
+    def watch(self) -> None:
+        """Look after the held clock; to be called while the load is waited for.
+
+        Raises:
+            BoardError: somebody else has set it.
+        """
+        self._watch()
+
+    def pin(self) -> Mapping[str, Any] | None:
+        """The receipt of the clock that is held; None for ``maxn``."""
+        return None if self._lease is None else self._lease.receipt()["pins"][-1]
 
     def measure(
         self, workload: Workload, setting: Setting, *, repeat: int, steps: int, seed: int
@@ -328,6 +362,14 @@ class JetsonBoard:
                 "One mode throughout was expected.",
                 "Run the same command again.",
             )
+
+    def _refuse_unfit(self, workload: Workload, settings: Sequence[Setting]) -> None:
+        self._look()
+        pins = any(setting != MAXN for setting in settings)
+        refuse_unfit_clock(self.findings, self._gpu, direct=self._direct, pins=pins)
+        if not self._direct and pins:  # says now, and not after hours, where neither way to the clock is open
+            self._open_lease(self.sysfs, self._gpu, next(s for s in settings if not isinstance(s, str)))
+        self.load.check(workload)
 
     def _start(self, workload: Workload, seed: int, idle: Window | None) -> None:
         if self._running is not None:
@@ -523,7 +565,7 @@ class JetsonBoard:
             meter, window, idle=running.idle, repeats_j=energies, baseline=judgement
         ).as_json()
         reasons = list(certificate["invalid"])
-        pin = None if self._lease is None else self._lease.receipt()["pins"][-1]
+        pin = self.pin()
         if span.broken:
             reasons.append(span.broken)
         if one.energy_j is None:

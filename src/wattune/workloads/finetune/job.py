@@ -151,7 +151,15 @@ class Job:
                     value.copy_(self._snapshot[name])
         self.model.zero_grad(set_to_none=True)
 
-    def train(self, run: str, block_steps: int, say: Say, obey: Callable[[], str | None]) -> None:
+    def train(
+        self,
+        run: str,
+        block_steps: int,
+        say: Say,
+        obey: Callable[[], str | None],
+        *,
+        max_steps: int | None = None,
+    ) -> None:
         """One run, from the initial state until `obey` says why it ends; where memory is short it begins again in smaller pieces.
 
         Args:
@@ -159,6 +167,7 @@ class Job:
             block_steps: steps of a reported block.
             say: takes answers.
             obey: asked after every step.
+            max_steps: the run's last step; that of the job where not given.
 
         Raises:
             wattune.workloads.finetune.faults.RunFailedError: a loss went wrong; another run can follow.
@@ -166,7 +175,7 @@ class Job:
         """
         while True:
             try:
-                self._train(run, block_steps, say, obey)
+                self._train(run, block_steps, say, obey, max_steps or self.spec.max_steps)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -195,7 +204,9 @@ class Job:
                 }
             )
 
-    def _train(self, run: str, block_steps: int, say: Say, obey: Callable[[], str | None]) -> None:
+    def _train(
+        self, run: str, block_steps: int, say: Say, obey: Callable[[], str | None], max_steps: int | None
+    ) -> None:
         spec = self.spec
         self.restore()
         order = self.order
@@ -203,7 +214,7 @@ class Job:
         keep, read = losses_of(self.device)
         watch = StepWatch(
             run, block_steps, say=say, obey=obey, synchronize=self.synchronize, keep=keep, read=read,
-            max_steps=spec.max_steps, launched=None if self._emulated is None else self._emulated.step,
+            max_steps=max_steps, launched=None if self._emulated is None else self._emulated.step,
         )  # fmt: skip
         with self._repeatable(), tempfile.TemporaryDirectory(prefix="wattune-finetune-") as folder:
             trainer = make_trainer(

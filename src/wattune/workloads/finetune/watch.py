@@ -114,10 +114,11 @@ class StepWatch:
         self._losses.append(passes[0] if len(passes) == 1 else sum(passes[1:], passes[0]))
         self._tokens.append(self._pass_tokens)
         self._pass_losses, self._pass_tokens = [], 0
-        if len(self._tokens) >= self.block_steps:
+        last = self.max_steps is not None and self.steps >= self.max_steps
+        if last or len(self._tokens) >= self.block_steps:
             self._report()
         self.why = self._obey()
-        if self.why is None and self.max_steps is not None and self.steps >= self.max_steps:
+        if self.why is None and last:
             self.why = "end"
         return self.why is None
 

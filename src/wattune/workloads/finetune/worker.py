@@ -188,8 +188,12 @@ def _run(job: Any, channel: Channel, command: dict[str, Any]) -> dict[str, Any] 
     if type(block_steps) is not int or block_steps < 1:
         channel.refuse(f"block_steps is {block_steps!r}; a whole number of at least 1 was expected.")
         return None
+    max_steps = command.get("max_steps")
+    if max_steps is not None and (type(max_steps) is not int or max_steps < 1):
+        channel.refuse(f"max_steps is {max_steps!r}; a whole number of at least 1 was expected.")
+        return None
     obey = Obedience(channel, job.synchronize)
-    job.train(run, block_steps, channel.say, obey)
+    job.train(run, block_steps, channel.say, obey, max_steps=max_steps)
     return obey.then
 
 

@@ -1,0 +1,144 @@
+"""Stage `accuracy`, optional: whole runs of a workload at several settings, to see that the clock touches nothing that is learnt.
+
+It exists for the workloads that ``accuracy.workloads`` names, and trains each of them once per setting. A run that is done is kept:
+where the stage is interrupted, the same command goes on with the next setting.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wattune.config import Config, load_params
+from wattune.core.errors import InputError
+from wattune.core.settings import MAXN, Setting, setting_label
+from wattune.io import read_json, sha256_of, write_json
+from wattune.profiling.accuracy import TrainedRun, compare_runs, load_of, train_at
+from wattune.profiling.jetson import JetsonBoard
+from wattune.stages._main import run
+from wattune.stages.profile import board_of, find_workload, settings_of, workload_of
+
+log = logging.getLogger(__name__)
+
+REPORTS = Path("reports/accuracy")
+SCHEMA_VERSION = 1
+
+
+def settings_to_compare(config: Config, board: JetsonBoard) -> list[Setting]:
+    """MAXN and the clocks of ``accuracy.clocks_mhz``; the lowest and the highest of the sweep where it names none.
+
+    Raises:
+        InputError: a clock that the board does not have.
+    """
+    table = board.info.table
+    swept = sorted(s for s in settings_of(config, board) if not isinstance(s, str))
+    wanted = [table.match(mhz) for mhz in config.accuracy.clocks_mhz] or [swept[0], swept[-1]]
+    return [MAXN, *dict.fromkeys(wanted)]
+
+
+def check_accuracy(config: Config, name: str, board: JetsonBoard, path: Path) -> dict[str, Any]:
+    """Bring the document of one workload up to date, a run at a time.
+
+    Args:
+        config: ``params.yaml``.
+        name: the workload.
+        board: the board, on which the fine-tuning process runs.
+        path: of the document.
+
+    Returns:
+        The document: the runs and what they say together.
+
+    Raises:
+        InputError: no such workload or clock, or something else than the fine-tuning process runs.
+        BoardError: the board is unfit, or a run was lost; finished runs stay.
+    """
+    name, conf = find_workload(config, name)
+    workload, load = workload_of(name, conf), load_of(board)
+    settings, seed = settings_to_compare(config, board), config.sweep.seed
+    job = {key: value for key, value in load.spec_of(workload, seed).items() if key != "emulated"}
+    about: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "workload": name,
+        "board": board.info.id,
+        "power_mode": board.info.power_mode,
+        "provenance": board.info.provenance,
+        "seed": seed,
+        "asked_steps": config.accuracy.steps,
+        "load": load.text,
+        "job": job,
+    }
+    mark = sha256_of({**about, "digest": board.info.digest})
+    runs = _kept(path, mark, settings)
+    missing = [setting for setting in settings if setting not in runs]
+    if missing:
+        with board.prepared(workload, missing, seed):
+            steps = config.accuracy.steps or math.ceil(load.answered.epoch.steps * job["epochs"])
+            for setting in missing:
+                log.info("%s: %d steps at %s.", name, steps, setting_label(setting))
+                runs[setting] = train_at(board, setting, steps)
+                write_json(path, _document(about, mark, settings, runs))
+    document = _document(about, mark, settings, runs)
+    write_json(path, document)
+    return document
+
+
+def _document(
+    about: dict[str, Any], mark: str, settings: Sequence[Setting], runs: dict[Setting, TrainedRun]
+) -> dict[str, Any]:
+    done = [runs[setting] for setting in settings if setting in runs]
+    verdict = compare_runs(done)
+    return about | {
+        "mark": mark,
+        "complete": len(done) == len(settings),
+        "runs": [one.as_json() for one in done],
+        "same_losses": verdict.same_losses,
+        "same_evaluation": verdict.same_evaluation,
+        "untouched": verdict.untouched,
+        "text": verdict.text,
+    }
+
+
+def _kept(path: Path, mark: str, settings: Sequence[Setting]) -> dict[Setting, TrainedRun]:
+    """The runs of an earlier start that still count."""
+    if not path.is_file():
+        return {}
+    try:
+        document = read_json(path, "The runs")
+        runs = (
+            {one["setting"]: TrainedRun(**one) for one in document["runs"]}
+            if document["mark"] == mark
+            else {}
+        )
+    except (InputError, KeyError, TypeError):
+        log.warning("%s cannot be read; its runs are made again.", path)
+        return {}
+    return {setting: one for setting, one in runs.items() if setting in settings}
+
+
+def main() -> None:
+    """Run the stage for the workload named on the command line."""
+    if len(sys.argv) != 2:
+        raise InputError(
+            "One workload id was expected.",
+            hint="For example: python -m wattune.stages.accuracy bert-base-sst2",
+        )
+    config = load_params(only=sys.argv[1])
+    board = board_of(config)
+    if not isinstance(board, JetsonBoard):
+        raise InputError(
+            f"A {config.board.kind} board trains nothing.",
+            "A board on which the fine-tuning process runs was expected.",
+            "For example `make params EXPERIMENT=jetson`, with board.load.kind=finetune (docs/finetuning.md).",
+        )
+    name, _ = find_workload(config, sys.argv[1])
+    document = check_accuracy(config, name, board, REPORTS / f"{name}.json")
+    level = logging.INFO if document["untouched"] else logging.WARNING
+    log.log(level, "%s (%s): %s", name, document["provenance"], document["text"])
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
