@@ -249,6 +249,17 @@ def _has_working_directory() -> bool:
     return True
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments, TASK also where it stands after options: argparse takes an optional word only right behind the one before it."""
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "task", None) == "":
+        args.task = rest[0]
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(
@@ -256,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    args = build_parser().parse_args(argv)
+    args = _parse(argv)
     try:
         code = int(args.handler(args))
         sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit

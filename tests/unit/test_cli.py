@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import wattune
-from wattune.cli import main
+from wattune.cli import _parse, main
 from wattune.core.errors import InputError
 from wattune.core.features import FEATURES, check_feature
 from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
@@ -521,3 +521,33 @@ def test_a_workload_without_times_is_named(
         said = capsys.readouterr().err
         assert f"'{objective}' needs times, and 'lacking' on board 'b' has none {named}" in said
         assert "column time_s" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["finetune", "bert-small", "--data", "made-up", "sst2"],
+        ["finetune", "--method", "lora", "bert-small", "sst2"],
+        ["fetch", "bert-small", "sst2", "--task-path", "x/y"],
+        ["fetch", "bert-small", "--task-path", "x/y", "sst2"],
+    ],
+)
+def test_a_task_may_stand_after_options(words: list[str]) -> None:
+    args = _parse(words)
+    assert (args.model, args.task) == ("bert-small", "sst2")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["finetune", "bert-small", "sst2", "--steps", "9", "mnli"],
+        ["finetune", "bert-small", "--steps", "9", "sst2", "mnli"],
+        ["finetune", "bert-small", "--stps=9"],
+        ["choose", "--model", "bert-small", "sst2"],
+    ],
+)
+def test_words_that_nothing_takes_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "unrecognized arguments: " in capsys.readouterr().err
