@@ -304,7 +304,7 @@ class FeaturesConf:
 
 @dataclass
 class AccuracyConf:
-    """Whole runs that show whether the clock touches what is learnt (optional stage `accuracy`; docs/finetuning.md).
+    """Whole runs that show whether the clock touches what is learnt (optional stage `accuracy`; docs/measuring.md).
 
     Attributes:
         workloads: ids of the workloads to look at; empty: none.
