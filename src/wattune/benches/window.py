@@ -351,8 +351,8 @@ def text(document: dict[str, Any], *, by_workload: bool = True) -> str:
     if (cost := document["callback_overhead"]) is not None:
         low, high = cost["interval_pct"]
         lines.append(
-            f"  of steps of {cost['step_ms']:.1f} ms: median of {cost['pairs']} pairs of {cost['block_steps']} steps with and "
-            f"without (95 % interval {low:.2f} to {high:.2f});\n  the time inside its calls is {cost['in_calls_pct']:.2f} %"
+            f"  of steps of {cost['step_ms']:.1f} ms: {cost['pairs']} pairs of {cost['block_steps']} steps with and without, "
+            f"interleaved\n  (95 % interval {low:.2f} to {high:.2f}); the time inside its calls is {cost['in_calls_pct']:.2f} %"
         )
     head = (
         f"{'':<34}{'windows':>8}{'within 1 %':>11}{'interval':>9}{'worst %':>8}{'noise-free':>11}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import statistics
@@ -26,7 +25,8 @@ FIRST_BATCHES = (4, 32)
 """Batches of the two short runs from which a step's length is estimated."""
 
 TRIAL_STEPS, TRIAL_WARMUP = 16, 6
-WARMUP_PAIRS = 2
+WARMUP_PAIRS, TIMED_BLOCKS = 2, 20
+RESAMPLES = 2000
 PIPE_BYTES = 65536
 
 
@@ -35,22 +35,22 @@ def callback_overhead(
 ) -> dict[str, Any]:
     """Steps of a real run (a small BERT, the Trainer, AdamW) with the watch, against steps of the same run without it.
 
-    Blocks of both kinds come in pairs, in random order within each pair, so that a machine that gets slower or faster
-    meanwhile favours neither. The watch is the one of a sweep: it asks a channel for commands after every step, and at a
-    block's end it reads the losses and writes a line into a pipe. One thread works, and its processor time is compared:
-    nothing in a step waits, and other programs on the machine then count for little.
+    Of every two neighbouring steps one is watched, by lot, so that a machine that gets slower or faster meanwhile favours
+    neither; ``block_steps`` of such couples, in which one report is made, are a pair. The watch is the one of a sweep: it asks a
+    channel for commands after every step, and at a block's end it reads the losses and writes a line into a pipe. One thread
+    works, and its processor time is compared: nothing in a step waits, and other programs on the machine count for little.
 
     Args:
         step_ms: length of a step, milliseconds; about, for a step has whole examples.
-        block_steps: steps of a block, at whose end losses are read and a line is written.
+        block_steps: watched steps of a block, at whose end losses are read and a line is written.
         pairs: pairs of blocks.
         seed: of their order, the model and the data.
 
     Returns:
-        ``callback_overhead_pct``, the median over pairs of how much longer the watched block took, with its 95 % interval
-        ``interval_pct`` (from the order of the pairs; two lengths); ``in_calls_pct``, the
-        time inside the watch's calls as a share of a block, the median over blocks; ``step_ms`` as it was, ``batch_size``,
-        ``pairs`` and ``block_steps``.
+        ``callback_overhead_pct``, the mean over the middle 60 % of the pairs of how much longer the watched steps took, with its 95 %
+        interval ``interval_pct`` (bootstrap; two numbers); ``in_calls_pct``, the time inside the watch's calls as a share of the
+        steps, in a few blocks after the pairs (taking the time is in it); ``step_ms`` as it was, ``batch_size``, ``pairs`` and
+        ``block_steps``.
 
     Raises:
         BoardError: torch or transformers is missing.
@@ -70,81 +70,75 @@ def callback_overhead(
             _train(paired, batch, seed)
     finally:
         torch.set_num_threads(threads)
-    counted = paired.took[WARMUP_PAIRS:]
-    longer = sorted(100.0 * (one[True] / one[False] - 1.0) for one in counted)
+    with_s, without_s = paired.took_s[True], paired.took_s[False]
+    longer = [
+        100.0 * (sum(with_s[i : i + block_steps]) / sum(without_s[i : i + block_steps]) - 1.0)
+        for i in range(WARMUP_PAIRS * block_steps, len(with_s), block_steps)
+    ]
+    draw = random.Random(seed)
+    again = sorted(middle_mean(draw.choices(longer, k=len(longer))) for _ in range(RESAMPLES))
     return {
-        "callback_overhead_pct": statistics.median(longer),
-        "interval_pct": median_interval(longer),
-        "in_calls_pct": statistics.median(
-            100.0 * inside / one[True]
-            for one, inside in zip(counted, paired.inside[WARMUP_PAIRS:], strict=True)
-        ),
-        "step_ms": 1e3 * statistics.median(one[False] for one in counted) / block_steps,
+        "callback_overhead_pct": middle_mean(longer),
+        "interval_pct": (again[round(0.025 * RESAMPLES)], again[round(0.975 * RESAMPLES) - 1]),
+        "in_calls_pct": 100.0 * sum(paired.inside_s) / sum(paired.timed_s),
+        "step_ms": 1e3 * statistics.median(without_s),
         "batch_size": batch,
         "pairs": pairs,
         "block_steps": block_steps,
     }
 
 
-def median_interval(ordered: list[float]) -> tuple[float, float]:
-    """The 95 % interval of a median from the order of its values (binomial, in its normal form); ends are cut at the extremes."""
-    n = len(ordered)
-    reach = 0.98 * math.sqrt(n)  # 1.96 / 2
-    low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
-    return ordered[max(0, low - 1)], ordered[min(n - 1, high)]
+def middle_mean(values: list[float]) -> float:
+    """The mean of the middle 60 % of values: those that a hiccup of the machine made are left out on both sides."""
+    cut = len(values) // 5
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
 class _Pairs:
-    """In a watch's place in the Trainer: hands every other block or so on to the watch, and times them all."""
+    """In a watch's place in the Trainer: hands one of every two steps on to the watch, and times them all."""
 
     def __init__(self, watch: StepWatch, block_steps: int, pairs: int, drain: Any, seed: int) -> None:
         self._watch, self._block_steps, self._drain = watch, block_steps, drain
         draw = random.Random(seed)
-        self._kinds = [
-            watched for _ in range(WARMUP_PAIRS + pairs) for watched in draw.sample((True, False), k=2)
-        ]
-        self.took: list[dict[bool, float]] = []
-        self.inside: list[float] = []
-        self._blocks = self._steps = 0
-        self._watched, self._inside_s, self._began_s = self._kinds[0], 0.0, 0.0
+        couples = (WARMUP_PAIRS + pairs) * block_steps
+        self._watched = [one for _ in range(couples) for one in draw.sample((True, False), k=2)]
+        self._steps, self._begin_s, self._now_watched = 0, 0.0, self._watched[0]
+        self.took_s: dict[bool, list[float]] = {True: [], False: []}
+        self.inside_s: list[float] = []
+        self.timed_s: list[float] = []
 
     def begin(self) -> None:
-        self._began_s = time.thread_time()
+        self._begin_s = time.thread_time()
 
     def launch(self, length: int) -> None:
-        if self._watched:
-            entered = time.perf_counter()
+        if self._now_watched:
             self._watch.launch(length)
-            self._inside_s += time.perf_counter() - entered
 
     def forward(self, loss: Any, tokens: int) -> None:
-        if self._watched:
-            entered = time.perf_counter()
-            self._watch.forward(loss, tokens)
-            self._inside_s += time.perf_counter() - entered
+        if self._steps < len(self._watched):
+            if self._now_watched:
+                self._watch.forward(loss, tokens)
+            return
+        entered_s = time.perf_counter()
+        self._watch.forward(loss, tokens)
+        self.inside_s.append(time.perf_counter() - entered_s)
 
     def step(self) -> bool:
-        if self._watched:
-            entered = time.perf_counter()
+        if self._steps < len(self._watched):
+            if self._now_watched:
+                self._watch.step()
+            self.took_s[self._now_watched].append(time.thread_time() - self._begin_s)
+        else:
+            entered_s = time.perf_counter()
             self._watch.step()
-            self._inside_s += time.perf_counter() - entered
+            self.inside_s.append(time.perf_counter() - entered_s)
+            self.timed_s.append(time.thread_time() - self._begin_s)
         self._steps += 1
-        if self._steps == self._block_steps:
-            self._block_ends()
-        return self._blocks < len(self._kinds)
-
-    def _block_ends(self) -> None:
-        took_s = time.thread_time() - self._began_s
-        if self._blocks % 2 == 0:
-            self.took.append({})
-        self.took[-1][self._watched] = took_s
-        if self._watched:
-            self.inside.append(self._inside_s)
+        if self._steps % (2 * self._block_steps) == 0:
             self._drain()
-        self._blocks, self._steps, self._inside_s = self._blocks + 1, 0, 0.0
-        if self._blocks < len(self._kinds):
-            self._watched = self._kinds[self._blocks]
-        self._began_s = time.thread_time()
+        self._now_watched = self._steps >= len(self._watched) or self._watched[self._steps]
+        self._begin_s = time.thread_time()
+        return self._steps < len(self._watched) + TIMED_BLOCKS * self._block_steps
 
 
 class _Timer:
@@ -168,8 +162,14 @@ class _Timer:
 def _channel() -> Iterator[tuple[Channel, Any]]:
     """A channel without commands whose answers go into a pipe, and what empties that."""
     out, into = os.pipe()
+    os.set_blocking(out, False)
+
+    def drain() -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(out, PIPE_BYTES)
+
     try:
-        yield Channel(None, into), lambda: os.read(out, PIPE_BYTES)
+        yield Channel(None, into), drain
     finally:
         os.close(into)
         os.close(out)

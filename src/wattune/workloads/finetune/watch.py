@@ -28,13 +28,13 @@ class LossWatch:
 
     def see(self, losses: list[float]) -> tuple[str, str] | None:
         """Look at the losses of more steps; returns kind and sentence of a fault, or None."""
-        for loss in losses:
-            self.steps += 1
-            if not math.isfinite(loss):
-                return "nan", f"The loss of step {self.steps} is {loss}."
-            if len(self._first) < FIRST_LOSSES:
-                self._first.append(loss)
-            self._last.append(loss)
+        if not all(map(math.isfinite, losses)):
+            number, loss = next((n, one) for n, one in enumerate(losses, 1) if not math.isfinite(one))
+            return "nan", f"The loss of step {self.steps + number} is {loss}."
+        self.steps += len(losses)
+        if len(self._first) < FIRST_LOSSES:
+            self._first += losses[: FIRST_LOSSES - len(self._first)]
+        self._last.extend(losses)
         if len(self._last) == DIVERGED_STEPS and self.steps >= FIRST_LOSSES + DIVERGED_STEPS:
             began = sum(self._first) / len(self._first)
             now = sum(self._last) / len(self._last)
