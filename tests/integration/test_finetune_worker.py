@@ -489,6 +489,26 @@ def test_evaluating_without_anything_to_evaluate_on_is_refused(tiny: dict[str, A
     assert "--held-out" in said[-1]["what"]
 
 
+@pytest.mark.parametrize(("steps", "block_steps"), [(7, 3), (6, 3), (2, 5)])
+def test_a_run_with_a_last_step_tells_all_of_its_steps(
+    tiny: dict[str, Any], steps: int, block_steps: int
+) -> None:
+    code, said = served(tiny, start("a", block_steps) | {"max_steps": steps}, {"do": "evaluate"})
+    assert code == 0
+    assert [a["said"] for a in said[-2:]] == ["stopped", "evaluated"]
+    assert (said[-2]["steps"], said[-2]["why"]) == (steps, "end")
+    blocks = [a for a in said if a["said"] == "block"]
+    assert sum(len(a["loss"]) for a in blocks) == blocks[-1]["steps"] == steps
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "7", True])
+def test_a_last_step_that_is_none_is_refused(tiny: dict[str, Any], steps: Any) -> None:
+    code, said = served(tiny, start() | {"max_steps": steps})
+    assert code == 0
+    assert said[-1]["said"] == "refused"
+    assert "max_steps" in said[-1]["what"]
+
+
 def test_the_watch_costs_little_and_one_that_costs_a_tenth_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wide bounds: the figure itself is for a quiet machine (`wattune bench window`)."""
     from wattune.workloads.finetune.overhead import callback_overhead

@@ -51,7 +51,6 @@ class Channel:
     ) -> None:
         self._answers, self._leave = answers, leave
         self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self.quiet = self._queue.empty  # asked after every step
         if commands is not None:
             threading.Thread(target=self._listen, args=(commands,), daemon=True, name="commands").start()
 
@@ -97,7 +96,7 @@ class Channel:
 
     def poll(self) -> dict[str, Any] | None:
         """The next command where one has come."""
-        return None if self.quiet() else self._queue.get()
+        return None if self._queue.empty() else self._queue.get()
 
 
 def _plain(value: Any) -> Any:
@@ -126,8 +125,6 @@ class Obedience:
 
     def __call__(self) -> str | None:
         """Why the run ends, or None; waits while it is paused."""
-        if self._channel.quiet():
-            return None
         command = self._channel.poll()
         paused = False
         while command is not None:
