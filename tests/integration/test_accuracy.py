@@ -18,7 +18,7 @@ from wattune.config import Config, to_config
 from wattune.core.errors import BoardError, InputError
 from wattune.core.settings import MAXN, Setting
 from wattune.profiling.accuracy import TrainedRun, compare_runs
-from wattune.stages.accuracy import check_accuracy
+from wattune.stages.accuracy import _kept, check_accuracy
 from wattune.stages.profile import board_of
 
 pytestmark = pytest.mark.long
@@ -49,7 +49,7 @@ def test_whole_runs_at_the_lowest_and_highest_clock_and_unpinned_are_the_same_an
 ) -> None:
     path = tmp_path / "accuracy.json"
     board, _ = fake_board(emulated, tmp_path)
-    document = check_accuracy(config(), NAME, board, path)
+    document = check_accuracy(config(), NAME, board, path, tmp_path / "aside")
     assert [run["setting"] for run in document["runs"]] == [MAXN, 306.0, 1020.0]
     for run in document["runs"]:
         assert run["losses"]["steps"] == run["steps"] == STEPS
@@ -62,13 +62,23 @@ def test_whole_runs_at_the_lowest_and_highest_clock_and_unpinned_are_the_same_an
     assert document["provenance"] == "simulated"
     assert emulated.bounds == FULL
     assert runs_made(tmp_path) == 1 + 3
-    assert check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path) == document
+    assert (
+        check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside")
+        == document
+    )
     assert runs_made(tmp_path) == 1 + 3  # all were kept
-    more = check_accuracy(config(clocks_mhz=[306.0, 612.0]), NAME, fake_board(emulated, tmp_path)[0], path)
-    assert [run["setting"] for run in more["runs"]] == [MAXN, 306.0, 612.0]
+    more = check_accuracy(
+        config(clocks_mhz=[306.0, 612.0]), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside"
+    )
+    assert [run["setting"] for run in more["runs"]] == [MAXN, 306.0, 612.0, 1020.0]  # and what was there
     assert runs_made(tmp_path) == 1 + 3 + 1 + 1  # a trial, and the one clock that was missing
-    other = check_accuracy(config(steps=0), NAME, fake_board(emulated, tmp_path)[0], path)
+    other = check_accuracy(config(steps=0), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside")
     assert [run["steps"] for run in other["runs"]] == [len(EPOCH)] * 3  # the job's own: one epoch
+    made = runs_made(tmp_path)
+    back = check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside")
+    assert [run["steps"] for run in back["runs"]] == [STEPS] * 4  # taken back
+    assert runs_made(tmp_path) == made
+    assert len(list((tmp_path / "aside").iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,7 +98,7 @@ def test_what_differs_is_named(
     evaluation: bool | None,
 ) -> None:
     board, _ = fake_board(emulated, tmp_path, behaviour)
-    document = check_accuracy(config(), NAME, board, tmp_path / "accuracy.json")
+    document = check_accuracy(config(), NAME, board, tmp_path / "accuracy.json", tmp_path / "aside")
     assert (document["same_losses"], document["same_evaluation"]) == (losses, evaluation)
     assert document["untouched"] is (losses and evaluation is not False)
     assert said in document["text"]
@@ -99,25 +109,36 @@ def test_a_lost_run_costs_no_other(emulated: Emulated, tmp_path: Path, kind: str
     path = tmp_path / "accuracy.json"
     board, load = fake_board(emulated, tmp_path, f"{kind}@3")
     with pytest.raises(BoardError):
-        check_accuracy(config(), NAME, board, path)
+        check_accuracy(config(), NAME, board, path, tmp_path / "aside")
     assert emulated.bounds == FULL
     assert load.pid is None
     document = json.loads(path.read_text())
     assert [run["setting"] for run in document["runs"]] == [MAXN]
     assert not document["complete"]
     assert document["untouched"] is None
-    document = check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path)
+    document = check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside")
     assert document["untouched"]
     assert runs_made(tmp_path) == 3 + 1 + 2
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"runs": 3}', '{"mark": 1, "runs": [{"setting": 1}]}'])
-def test_a_damaged_document_is_made_anew(emulated: Emulated, tmp_path: Path, text: str) -> None:  # noqa: F811
+DAMAGED = ("", "{", "[]", '{"runs": 3}', '{"mark": 1, "runs": [{"setting": 1}]}', '{"mark": "1"}')
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_what_is_damaged_is_no_document(tmp_path: Path, text: str) -> None:
     path = tmp_path / "accuracy.json"
     path.write_text(text)
-    assert check_accuracy(config(clocks_mhz=[306.0]), NAME, fake_board(emulated, tmp_path)[0], path)[
-        "untouched"
-    ]
+    assert _kept(path, tmp_path / "aside", "1") == {}
+    assert not path.exists()
+    assert (tmp_path / "aside/accuracy-damaged.json").read_text() == text
+
+
+def test_a_damaged_document_is_made_anew(emulated: Emulated, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "accuracy.json"
+    path.write_text("{")
+    assert check_accuracy(
+        config(clocks_mhz=[306.0]), NAME, fake_board(emulated, tmp_path)[0], path, tmp_path / "aside"
+    )["untouched"]
 
 
 def test_a_real_training_learns_the_same_at_every_clock(emulated: Emulated, tmp_path: Path) -> None:  # noqa: F811
@@ -128,7 +149,7 @@ def test_a_real_training_learns_the_same_at_every_clock(emulated: Emulated, tmp_
     conf.board.load.finetune = TINY
     conf.board.load.emulated_steps = True
     conf.board.live = replace(conf.board.live, hz=20.0, start_temp_c=0.0, idle_s=0.0)
-    document = check_accuracy(conf, NAME, board_of(conf), tmp_path / "accuracy.json")
+    document = check_accuracy(conf, NAME, board_of(conf), tmp_path / "accuracy.json", tmp_path / "aside")
     assert document["untouched"] is document["same_losses"] is document["same_evaluation"] is True
     slow, fast = document["runs"][1], document["runs"][0]
     assert slow["losses"]["first"] == pytest.approx(math.log(2), abs=0.1)

@@ -1,7 +1,8 @@
 """Stage `accuracy`, optional: whole runs of a workload at several settings, to see that the clock touches nothing that is learnt.
 
 It exists for the workloads that ``accuracy.workloads`` names, and trains each of them once per setting. A run that is done is kept:
-where the stage is interrupted, the same command goes on with the next setting.
+where the stage is interrupted, the same command goes on with the next setting; where the job or the board is another, the runs are
+moved to ``data/superseded/accuracy/`` and taken back when the old ones return.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from wattune.config import Config, load_params
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN, Setting, setting_label
-from wattune.io import read_json, sha256_of, write_json
+from wattune.io import clear_os_errors, read_json, sha256_of, write_json
 from wattune.profiling.accuracy import TrainedRun, compare_runs, load_of, train_at
 from wattune.profiling.jetson import JetsonBoard
 from wattune.stages._main import run
@@ -24,7 +25,8 @@ from wattune.stages.profile import board_of, find_workload, settings_of, workloa
 
 log = logging.getLogger(__name__)
 
-REPORTS = Path("reports/accuracy")
+RUNS = Path("data/accuracy")
+SUPERSEDED = Path("data/superseded/accuracy")
 SCHEMA_VERSION = 1
 
 
@@ -40,7 +42,9 @@ def settings_to_compare(config: Config, board: JetsonBoard) -> list[Setting]:
     return [MAXN, *dict.fromkeys(wanted)]
 
 
-def check_accuracy(config: Config, name: str, board: JetsonBoard, path: Path) -> dict[str, Any]:
+def check_accuracy(
+    config: Config, name: str, board: JetsonBoard, path: Path, superseded: Path
+) -> dict[str, Any]:
     """Bring the document of one workload up to date, a run at a time.
 
     Args:
@@ -48,6 +52,7 @@ def check_accuracy(config: Config, name: str, board: JetsonBoard, path: Path) ->
         name: the workload.
         board: the board, on which the fine-tuning process runs.
         path: of the document.
+        superseded: where documents go whose runs were made otherwise, and damaged ones.
 
     Returns:
         The document: the runs and what they say together.
@@ -72,7 +77,7 @@ def check_accuracy(config: Config, name: str, board: JetsonBoard, path: Path) ->
         "job": job,
     }
     mark = sha256_of({**about, "digest": board.info.digest})
-    runs = _kept(path, mark, settings)
+    runs = _kept(path, superseded, mark)
     missing = [setting for setting in settings if setting not in runs]
     if missing:
         with board.prepared(workload, missing, seed):
@@ -89,11 +94,12 @@ def check_accuracy(config: Config, name: str, board: JetsonBoard, path: Path) ->
 def _document(
     about: dict[str, Any], mark: str, settings: Sequence[Setting], runs: dict[Setting, TrainedRun]
 ) -> dict[str, Any]:
-    done = [runs[setting] for setting in settings if setting in runs]
+    """Also with the runs at settings that are no longer asked for."""
+    done = [runs[setting] for setting in dict.fromkeys([*settings, *runs]) if setting in runs]
     verdict = compare_runs(done)
     return about | {
         "mark": mark,
-        "complete": len(done) == len(settings),
+        "complete": all(setting in runs for setting in settings),
         "runs": [one.as_json() for one in done],
         "same_losses": verdict.same_losses,
         "same_evaluation": verdict.same_evaluation,
@@ -102,21 +108,41 @@ def _document(
     }
 
 
-def _kept(path: Path, mark: str, settings: Sequence[Setting]) -> dict[Setting, TrainedRun]:
-    """The runs of an earlier start that still count."""
-    if not path.is_file():
-        return {}
+def _kept(path: Path, superseded: Path, mark: str) -> dict[Setting, TrainedRun]:
+    """The runs of an earlier start that still count; other documents are put aside."""
+    runs = None
+    if path.is_file():
+        found, runs = _read(path)
+        if found == mark and runs is not None:
+            return runs
+        aside = superseded / f"{path.stem}-{found[:12] if runs is not None else 'damaged'}.json"
+        with clear_os_errors(aside):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(aside)
+        why = "cannot be read" if runs is None else "was made under other conditions"
+        log.warning("%s %s; it is in %s now.", path, why, aside)
+    earlier = superseded / f"{path.stem}-{mark[:12]}.json"
+    if earlier.is_file():
+        found, runs = _read(earlier)
+        if found == mark and runs is not None:
+            with clear_os_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                earlier.replace(path)
+            log.info("%s is taken back from %s.", path, earlier)
+            return runs
+    return {}
+
+
+def _read(path: Path) -> tuple[str, dict[Setting, TrainedRun] | None]:
+    """Mark and runs of a document; no runs where it is damaged."""
     try:
         document = read_json(path, "The runs")
-        runs = (
-            {one["setting"]: TrainedRun(**one) for one in document["runs"]}
-            if document["mark"] == mark
-            else {}
-        )
+        runs = {one["setting"]: TrainedRun(**one) for one in document["runs"]}
+        if not all(isinstance(one.losses, dict) and "digest" in one.losses for one in runs.values()):
+            raise TypeError
+        return str(document["mark"]), runs
     except (InputError, KeyError, TypeError):
-        log.warning("%s cannot be read; its runs are made again.", path)
-        return {}
-    return {setting: one for setting, one in runs.items() if setting in settings}
+        return "", None
 
 
 def main() -> None:
@@ -135,7 +161,7 @@ def main() -> None:
             "For example `make params EXPERIMENT=jetson`, with board.load.kind=finetune (docs/finetuning.md).",
         )
     name, _ = find_workload(config, sys.argv[1])
-    document = check_accuracy(config, name, board, REPORTS / f"{name}.json")
+    document = check_accuracy(config, name, board, RUNS / f"{name}.json", SUPERSEDED)
     level = logging.INFO if document["untouched"] else logging.WARNING
     log.log(level, "%s (%s): %s", name, document["provenance"], document["text"])
 
