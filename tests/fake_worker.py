@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -41,6 +42,7 @@ def main() -> int:
     }
     spec = json.loads(Path(sys.argv[3]).read_text())
     os.write(2, b"loading\n")
+    tempfile.mkdtemp()  # as libraries do, and a process that is killed does not take it away
     if wanted.get(0) == "no-model":
         say(
             said="failed",
@@ -62,6 +64,7 @@ def main() -> int:
     kind = ""
     say(
         said="ready", name="fake", device="cpu", precision="fp32", batch_size=spec["batch_size"], accumulation=1, params_m=1.0,
+        computes_with=os.environ.get("FAKE_COMPUTES_WITH", "fake"),
         trainable_m=1.0, examples=9600, steps_per_epoch=len(EPOCH), epoch_tokens=EPOCH, model_load_s=0.1, peak_memory_mb=10.0,
         features={"family": "bert", "layers": 2.0, "hidden": 64.0, "params_m": 1.0, "seq_len": 21.5, "batch_size": spec["batch_size"]},
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,18 @@ def test_whole_runs_at_the_lowest_and_highest_clock_and_unpinned_are_the_same_an
 @pytest.mark.parametrize(
     ("behaviour", "said", "losses", "evaluation"),
     [
-        ("other-loss@3", "differ at 306 from those of most", False, True),
-        ("other-score@4", "validation split says differs at 1020: maxn: accuracy 0.8000", True, False),
+        (
+            "other-loss@3",
+            "306 not as most of maxn, 306, 1020. The validation split says the same of all",
+            False,
+            True,
+        ),
+        (
+            "other-score@4",
+            "says differs: 1020 not as most of maxn, 306, 1020 (maxn: accuracy 0.8000",
+            True,
+            False,
+        ),
         ("no-validation@0", "no validation split", True, None),
     ],
 )
@@ -104,14 +115,40 @@ def test_what_differs_is_named(
     assert said in document["text"]
 
 
+def test_runs_of_another_process_that_computes_otherwise_are_made_again(
+    emulated: Emulated,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after an update of torch, or with another number of threads: bits then differ for another reason than the clock."""
+    path, aside = tmp_path / "accuracy.json", tmp_path / "aside"
+    with pytest.raises(BoardError):
+        check_accuracy(config(), NAME, fake_board(emulated, tmp_path, "die@3")[0], path, aside)
+    monkeypatch.setenv("FAKE_COMPUTES_WITH", "other threads")
+    document = check_accuracy(config(), NAME, fake_board(emulated, tmp_path)[0], path, aside)
+    assert {run["computes_with"] for run in document["runs"]} == {"other threads"}
+    assert len(document["runs"]) == 3
+    assert document["untouched"]
+    (kept,) = aside.iterdir()
+    assert [run["computes_with"] for run in json.loads(kept.read_text())["runs"]] == ["fake"]
+
+
 @pytest.mark.parametrize("kind", ["die", "hang", "nan"])
-def test_a_lost_run_costs_no_other(emulated: Emulated, tmp_path: Path, kind: str) -> None:  # noqa: F811
-    path = tmp_path / "accuracy.json"
+def test_a_lost_run_costs_no_other_and_leaves_nothing_in_the_way(
+    emulated: Emulated,  # noqa: F811
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, scratch = tmp_path / "accuracy.json", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     board, load = fake_board(emulated, tmp_path, f"{kind}@3")
     with pytest.raises(BoardError):
         check_accuracy(config(), NAME, board, path, tmp_path / "aside")
     assert emulated.bounds == FULL
     assert load.pid is None
+    assert not [p for p in scratch.iterdir() if p.name.startswith(("tmp", "wattune-finetune"))]
     document = json.loads(path.read_text())
     assert [run["setting"] for run in document["runs"]] == [MAXN]
     assert not document["complete"]
@@ -121,7 +158,22 @@ def test_a_lost_run_costs_no_other(emulated: Emulated, tmp_path: Path, kind: str
     assert runs_made(tmp_path) == 3 + 1 + 2
 
 
-DAMAGED = ("", "{", "[]", '{"runs": 3}', '{"mark": 1, "runs": [{"setting": 1}]}', '{"mark": "1"}')
+WHOLE = {"mark": "1", "runs": [TrainedRun(306.0, 5, 1.0, {"digest": "a"}, None, 32, 1, True, "x").as_json()]}
+DAMAGED = (
+    *("", "{", "[]", '{"runs": 3}', '{"mark": 1, "runs": [{"setting": 1}]}', '{"mark": "1"}'),
+    *(
+        json.dumps({"mark": "1", "runs": [WHOLE["runs"][0] | {name: value}]})
+        for name, value in (
+            ("losses", 5), ("losses", {}), ("evaluation", 0.8), ("setting", "fast"), ("steps", "5"), ("batch_size", None), ("more", 1),
+        )
+    ),
+)  # fmt: skip
+
+
+def test_what_is_whole_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.json"
+    path.write_text(json.dumps(WHOLE))
+    assert [one.as_json() for one in _kept(path, tmp_path / "aside", "1").values()] == WHOLE["runs"]
 
 
 @pytest.mark.parametrize("text", DAMAGED)
@@ -159,9 +211,11 @@ def test_a_real_training_learns_the_same_at_every_clock(emulated: Emulated, tmp_
     assert emulated.bounds == FULL
 
 
-def one(setting: Setting, digest: str = "a", batch: int = 32, **evaluation: Any) -> TrainedRun:
+def one(
+    setting: Setting, digest: str = "a", batch: int = 32, computes: str = "a", **evaluation: Any
+) -> TrainedRun:
     said = {"accuracy": 0.9, "pearson": None, "loss": 0.1, "examples": 5} | evaluation
-    return TrainedRun(setting, 5, 1.0, {"digest": digest}, said, batch, 32 // batch, None)
+    return TrainedRun(setting, 5, 1.0, {"digest": digest}, said, batch, 32 // batch, None, computes)
 
 
 def test_runs_that_cannot_be_compared_say_so() -> None:
@@ -170,6 +224,15 @@ def test_runs_that_cannot_be_compared_say_so() -> None:
     verdict = compare_runs([one(MAXN), one(306.0, batch=16)])
     assert verdict.untouched is None
     assert "16 x 2, 32 x 1" in verdict.text
+    verdict = compare_runs([one(MAXN), one(306.0, computes="b")])
+    assert verdict.untouched is None
+    assert "(a; b)" in verdict.text
+
+
+def test_of_two_runs_neither_is_the_usual_one() -> None:
+    verdict = compare_runs([one(MAXN), one(306.0, "b")])
+    assert verdict.same_losses is False
+    assert "maxn and 306 do not agree" in verdict.text
 
 
 @pytest.mark.parametrize("name", ["accuracy", "pearson", "loss", "examples"])
@@ -178,7 +241,7 @@ def test_no_figure_may_differ(name: str) -> None:
     runs = [one(MAXN, **base), one(306.0, **base), one(612.0, **{**base, name: math.nextafter(0.1, 1)})]
     verdict = compare_runs(runs)
     assert (verdict.same_losses, verdict.same_evaluation, verdict.untouched) == (True, False, False)
-    assert "differs at 612" in verdict.text
+    assert "612 not as most of" in verdict.text
 
 
 def test_boards_on_which_nothing_is_fine_tuned_are_refused() -> None:

@@ -80,6 +80,14 @@ def test_what_was_fetched_trains_without_a_network(hub: HubServer, tmp_path: Pat
     assert document["power_reason"]
 
 
+def test_a_model_alone_is_fetched(hub: HubServer, tmp_path: Path) -> None:
+    done = wattune(tmp_path, hub.url, "fetch", "bert-base")
+    assert done.returncode == 0, done.stderr
+    assert "It loads without a network now." in done.stdout
+    assert "Both" not in done.stdout
+    assert not any("nyu-mll/glue" in line for line in hub.asked)
+
+
 def test_a_download_that_broke_off_goes_on_where_it_stopped(hub: HubServer, tmp_path: Path) -> None:
     hub.cut_after = 15_000_000
     done = wattune(tmp_path, hub.url, "fetch", "owner/large", "sst2")

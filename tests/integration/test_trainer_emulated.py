@@ -107,23 +107,24 @@ def loop(board: Served, seconds: float, **how: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_probing_leaves_the_loss_curve_as_it_is_to_the_last_bit(board: Served, tmp_path: Path) -> None:
     """Same seed with and without: every loss and the sum of all parameters agree exactly, and no step is lost."""
-    plain = train(None, tmp_path / "plain.json", plain=1, max_steps=60)
+    steps = 120  # a busy machine's windows take longer, and the probe must end before the training does
+    plain = train(None, tmp_path / "plain.json", plain=1, max_steps=steps)
     probed = train(
         board,
         tmp_path / "probed.json",
         probe=True,
         probe_window_s=0.5,
         steps=100_000,
-        max_steps=60,
+        max_steps=steps,
         pause=0.35,
     )
-    assert len(probed["losses"]) == 60
+    assert len(probed["losses"]) == steps
     assert probed["losses"] == plain["losses"]
     assert probed["digest"] == plain["digest"]
     receipt = probed["receipt"]
     assert receipt["probe"]["gave_up"] is None, receipt["notes"]
     assert len(receipt["probe"]["measured"]) >= 2
-    assert receipt["steps"] == 60
+    assert receipt["steps"] == steps
     assert board.restored(0.5)
 
 

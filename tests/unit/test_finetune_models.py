@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,75 @@ def test_choose_takes_a_model_and_data_of_ones_own(tmp_path: Path, data: str) ->
     for wrong in (["choose", "--data", data], [*words, "--model", "bert-base"]):
         with pytest.raises(InputError, match="One of --model and --config"):
             given_features(build_parser().parse_args(wrong))
+
+
+def test_weights_of_another_shape_than_the_configuration_says_are_refused(tmp_path: Path, data: str) -> None:
+    where = folder(tmp_path / "bert", BERT, weights=True)
+    assert job(where, data, from_config=False).model.num_labels == 2  # its head alone is new
+    path = where / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_size": 64, "intermediate_size": 128}))
+    with pytest.raises(InputError, match="do not fit its config"):
+        job(where, data, from_config=False)
+
+
+def test_a_head_of_another_task_makes_room(tmp_path: Path) -> None:
+    where = folder(tmp_path / "bert", BERT, weights=True)
+    saved = job(where, str(write_csv(tmp_path / "two.csv", rows(20))), from_config=False).model
+    saved.save_pretrained(where)
+    three = [row | {"label": n % 3} for n, row in enumerate(rows(30))]
+    again = job(where, str(write_csv(tmp_path / "three.csv", three)), from_config=False).model
+    assert again.num_labels == 3
+    assert torch.equal(
+        again.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight
+    )
+
+
+def test_weights_that_are_absent_beside_the_head_are_named(
+    tmp_path: Path, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = folder(tmp_path / "bert", BERT, weights=True)
+    path = where / "config.json"
+    layers = json.loads(path.read_text())["num_hidden_layers"]
+    job(where, data, from_config=False)
+    assert "begin at random" not in caplog.text
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": layers + 1}))
+    job(where, data, from_config=False)
+    assert "begin at random" in caplog.text
+
+
+def test_a_batch_larger_than_the_data_is_said_and_counted_as_it_is(
+    tmp_path: Path, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = job(folder(tmp_path / "bert", BERT), data, batch_size=1000)
+    assert "1000 examples, and there are 40" in caplog.text
+    ready = made.ready()
+    assert (ready["batch_size"], ready["features"]["batch_size"]) == (40, 40.0)
+    assert len(ready["epoch_tokens"]) == 1
+
+
+def test_what_a_result_rests_on_is_said(tmp_path: Path, data: str) -> None:
+    made = job(folder(tmp_path / "bert", BERT), data)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = made.ready()["computes_with"]
+        torch.set_num_threads(2)
+        two = made.ready()["computes_with"]
+    finally:
+        torch.set_num_threads(before)
+    assert torch.__version__ in one
+    assert one != two
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "bert-base", "task": "sst2"}, "bert-base sst2"),
+        ({"model": "owner/model", "task": "sst2"}, "owner/model sst2"),
+        ({"model": "owner/model", "path": "owner/data", **CLASSES}, "owner/model owner/data"),
+        ({"model": "owner/model", "path": "own.csv", **CLASSES}, "owner/model"),
+        ({"model": "bert-base", "task": "sst2", "path": "made-up"}, "bert-base"),
+    ],
+)
+def test_only_what_lies_on_the_hub_is_to_be_fetched(settings: dict, words: str) -> None:
+    assert FinetuneSpec(**settings).fetch_words == words

@@ -76,6 +76,11 @@ def test_names_of_classes_are_numbered_in_their_alphabetical_order(tmp_path: Pat
         (["good", " ", "bad"], {}, "Row 2 of .* no label"),
         (["0.5", "1.5", "2.5"], {}, "--kind regression"),
         (["1e3", "2", "3"], {}, "--kind regression"),
+        (["0", "1", "1000000000"], {}, "Row 3 of .* has the label 1000000000 .* 3 examples"),
+        (["0", "nan", "1"], {}, "Row 2 of .* no label .*'nan'"),
+        (["0.0", "1.0", "NaN"], {}, "Row 3 of .* no label .*'NaN'"),
+        (["1", "0", "<NA>"], {}, "Row 3 of .* no label"),
+        (["1", "None", "0"], {}, "Row 2 of .* no label"),
         (["a", "b", "c"], {"text_columns": ("text", "label")}, "as a text and as the label"),
     ],
 )
@@ -98,6 +103,20 @@ def test_a_class_that_no_example_has_is_named(tmp_path: Path, caplog: pytest.Log
     made, _ = load(write_csv(tmp_path / "a.csv", stars), **CLASSES)
     assert (made.labels, made.n_labels) == ([1, 2, 5], 6)
     assert "has class 0, 3, 4" in caplog.text
+
+
+@pytest.mark.parametrize("labels", [["for", "none", "against"], ["n/a", "yes"], ["none", "1", "na", "x"]])
+def test_words_that_may_be_unknown_are_classes_among_words(tmp_path: Path, labels: list[str]) -> None:
+    made, _ = load(write_csv(tmp_path / "a.csv", [{"text": "x", "label": n} for n in labels]), **CLASSES)
+    assert made.n_labels == len(labels)
+
+
+def test_a_word_among_numbers_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made, _ = load(
+        write_csv(tmp_path / "a.csv", [{"text": "x", "label": n} for n in ("0", "1", "3+")]), **CLASSES
+    )
+    assert made.n_labels == 3
+    assert "'3+' in row 3" in caplog.text
 
 
 def test_held_out_examples_are_the_rest_of_the_same_ones_and_follow_from_the_seed(tmp_path: Path) -> None:

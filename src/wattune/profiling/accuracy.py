@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wattune.core.errors import InputError
-from wattune.core.settings import Setting, setting_label
+from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.profiling.finetune_load import FinetuneLoad
 from wattune.profiling.jetson import JetsonBoard
 
@@ -31,6 +31,7 @@ class TrainedRun:
             there is none.
         batch_size: examples per forward pass; `accumulation` passes a step.
         pin_held: whether the clock was seen to follow the pin; None for ``maxn``, and where nothing could be seen.
+        computes_with: versions and device or threads of the process; None where it does not say.
     """
 
     setting: Setting
@@ -41,10 +42,33 @@ class TrainedRun:
     batch_size: int
     accumulation: int
     pin_held: bool | None
+    computes_with: str | None
 
     def as_json(self) -> dict[str, Any]:
         """As a plain document."""
-        return asdict(self) | {"losses": dict(self.losses)}
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any) -> TrainedRun:
+        """Back again.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        try:
+            run = cls(**document)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        whole = (
+            (run.setting == MAXN or type(run.setting) is float)
+            and type(run.steps) is type(run.batch_size) is type(run.accumulation) is int
+            and isinstance(run.losses, Mapping)
+            and isinstance(run.losses.get("digest"), str)
+            and (run.evaluation is None or isinstance(run.evaluation, Mapping))
+        )
+        if not whole:
+            raise ValueError("a value of another kind")
+        return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +103,12 @@ def load_of(board: JetsonBoard) -> FinetuneLoad:
     return board.load
 
 
+def computes_with(board: JetsonBoard) -> str | None:
+    """What the running process computes with, as it says itself."""
+    said = load_of(board).answered.facts.get("computes_with")
+    return None if said is None else str(said)
+
+
 def train_at(board: JetsonBoard, setting: Setting, steps: int) -> TrainedRun:
     """Train from the beginning at a setting and look at the model; the board is prepared.
 
@@ -98,7 +128,7 @@ def train_at(board: JetsonBoard, setting: Setting, steps: int) -> TrainedRun:
     pin = board.pin()
     return TrainedRun(
         setting, steps, ended_s - began_s, losses, evaluation, batch_size, accumulation,
-        None if pin is None else pin["verified"],
+        None if pin is None else pin["verified"], computes_with(board),
     )  # fmt: skip
 
 
@@ -113,26 +143,35 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Verdict:
             None, None, None,
             f"Memory was short at times (batches of {said}), and sums in other pieces differ in their last bits: not comparable.",
         )  # fmt: skip
+    if len(how := {str(run.computes_with) for run in runs}) > 1:
+        return Verdict(
+            None, None, None, f"The runs were made with different software or threads ({'; '.join(sorted(how))}): not comparable."
+        )  # fmt: skip
+    if len(counts := {run.steps for run in runs}) > 1:
+        return Verdict(None, None, None, f"The runs have different steps ({sorted(counts)}): not comparable.")
     odd_losses = _odd(labels, [run.losses["digest"] for run in runs])
     said_of = [None if run.evaluation is None else tuple(sorted(run.evaluation.items())) for run in runs]
     known = all(one is not None for one in said_of)
     odd_evaluation = _odd(labels, said_of) if known else []
-    where = ", ".join(labels)
-    text = (
-        f"The losses of {runs[0].steps} steps differ at {', '.join(odd_losses)} from those of most of {where}."
-        if odd_losses
-        else f"The losses of all {runs[0].steps} steps are the same, bit for bit, at {where}."
-    )
+    text = f"The losses of all {runs[0].steps} steps are the same, bit for bit, at {', '.join(labels)}."
+    if odd_losses:
+        text = f"The losses of {runs[0].steps} steps differ: {_between(labels, odd_losses)}."
     if not known:
         text += " There is no validation split to look at."
     elif odd_evaluation:
-        text += f" What the validation split says differs at {', '.join(odd_evaluation)}: {_figures(labels, runs)}."
+        text += f" What the validation split says differs: {_between(labels, odd_evaluation)} ({_figures(labels, runs)})."
     else:
-        text += f" So is what the validation split says: {_of(runs[0].evaluation or {})}."
+        text += f" The validation split says the same of all: {_of(runs[0].evaluation or {})}."
     if odd_losses:
         text += " `wattune finetune --check` tells whether the device computes the same twice at one clock."
     same_evaluation = not odd_evaluation if known else None
     return Verdict(not odd_losses, same_evaluation, not odd_losses and same_evaluation is not False, text)
+
+
+def _between(labels: Sequence[str], odd: Sequence[str]) -> str:
+    if len(labels) == 2:
+        return f"{labels[0]} and {labels[1]} do not agree"
+    return f"{', '.join(odd)} not as most of {', '.join(labels)}"
 
 
 def _odd(labels: Sequence[str], values: Sequence[Any]) -> list[str]:

@@ -69,6 +69,7 @@ FACTS = (
     "examples",
     "model_load_s",
     "peak_memory_mb",
+    "computes_with",
 )
 """What the certificate keeps of the job."""
 
@@ -407,6 +408,7 @@ class FinetuneLoad:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                env={**os.environ, "TMPDIR": self._folder.name},  # what it leaves behind goes with our own
             )
         except OSError as error:
             self.stop()

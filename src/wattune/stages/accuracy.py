@@ -18,7 +18,7 @@ from wattune.config import Config, load_params
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN, Setting, setting_label
 from wattune.io import clear_os_errors, read_json, sha256_of, write_json
-from wattune.profiling.accuracy import TrainedRun, compare_runs, load_of, train_at
+from wattune.profiling.accuracy import TrainedRun, compare_runs, computes_with, load_of, train_at
 from wattune.profiling.jetson import JetsonBoard
 from wattune.stages._main import run
 from wattune.stages.profile import board_of, find_workload, settings_of, workload_of
@@ -37,9 +37,16 @@ def settings_to_compare(config: Config, board: JetsonBoard) -> list[Setting]:
         InputError: a clock that the board does not have.
     """
     table = board.info.table
+    try:
+        asked = [table.match(mhz) for mhz in config.accuracy.clocks_mhz]
+    except InputError as error:
+        raise InputError(
+            f"accuracy.clocks_mhz does not fit {board.info.id}: {error.what}",
+            error.expected,
+            "Correct conf/ and run `make params`.",
+        ) from error
     swept = sorted(s for s in settings_of(config, board) if not isinstance(s, str))
-    wanted = [table.match(mhz) for mhz in config.accuracy.clocks_mhz] or [swept[0], swept[-1]]
-    return [MAXN, *dict.fromkeys(wanted)]
+    return [MAXN, *dict.fromkeys(asked or [swept[0], swept[-1]])]
 
 
 def check_accuracy(
@@ -81,6 +88,18 @@ def check_accuracy(
     missing = [setting for setting in settings if setting not in runs]
     if missing:
         with board.prepared(workload, missing, seed):
+            now = computes_with(board)
+            if others := [one for one in runs.values() if one.computes_with != now]:
+                log.warning(
+                    "Earlier runs were made with %s, and this process computes with %s: they are made again.",
+                    others[0].computes_with, now,
+                )  # fmt: skip
+                _aside(
+                    path,
+                    superseded / f"{path.stem}-{mark[:12]}-{sha256_of(others[0].computes_with)[:8]}.json",
+                )
+                runs = {}
+                missing = settings
             steps = config.accuracy.steps or math.ceil(load.answered.epoch.steps * job["epochs"])
             for setting in missing:
                 log.info("%s: %d steps at %s.", name, steps, setting_label(setting))
@@ -116,9 +135,7 @@ def _kept(path: Path, superseded: Path, mark: str) -> dict[Setting, TrainedRun]:
         if found == mark and runs is not None:
             return runs
         aside = superseded / f"{path.stem}-{found[:12] if runs is not None else 'damaged'}.json"
-        with clear_os_errors(aside):
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(aside)
+        _aside(path, aside)
         why = "cannot be read" if runs is None else "was made under other conditions"
         log.warning("%s %s; it is in %s now.", path, why, aside)
     earlier = superseded / f"{path.stem}-{mark[:12]}.json"
@@ -137,12 +154,16 @@ def _read(path: Path) -> tuple[str, dict[Setting, TrainedRun] | None]:
     """Mark and runs of a document; no runs where it is damaged."""
     try:
         document = read_json(path, "The runs")
-        runs = {one["setting"]: TrainedRun(**one) for one in document["runs"]}
-        if not all(isinstance(one.losses, dict) and "digest" in one.losses for one in runs.values()):
-            raise TypeError
-        return str(document["mark"]), runs
-    except (InputError, KeyError, TypeError):
+        runs = [TrainedRun.from_json(one) for one in document["runs"]]
+        return str(document["mark"]), {one.setting: one for one in runs}
+    except (InputError, KeyError, TypeError, ValueError):
         return "", None
+
+
+def _aside(path: Path, aside: Path) -> None:
+    with clear_os_errors(aside):
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(aside)
 
 
 def main() -> None:

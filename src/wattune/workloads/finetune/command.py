@@ -66,7 +66,11 @@ def add_fetch_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `wattune fetch`."""
     parser.add_argument("model", metavar="MODEL", help="model id of the catalogue, or an id of the Hub")
     parser.add_argument(
-        "task", nargs="?", default="", metavar="TASK", help="task id, or a data set's id on the Hub"
+        "task",
+        nargs="?",
+        default="",
+        metavar="TASK",
+        help="task id, or a data set's id on the Hub; the model alone where not given",
     )
     parser.add_argument(
         "--task-path", default="", metavar="ID", help="a data set of the Hub in place of the task's own"
@@ -81,29 +85,29 @@ def run_fetch(args: argparse.Namespace) -> int:
     """Put a model and its data into the local cache; returns the exit code."""
     path = args.task_path or (args.task if "/" in args.task else "")
     task = "" if path and path == args.task else args.task
-    if not task and not path:
-        raise InputError(
-            "No task was named.", "A task of the catalogue, or --task-path, was expected.",
-            "For example `wattune fetch bert-base sst2`.",
-        )  # fmt: skip
+    model_alone = not task and not path
     spec = FinetuneSpec(
         model=args.model, task=task, path=path, subset=args.subset, revision=args.revision,
         trust_pickle=args.trust_pickle,
-    ).check()  # fmt: skip
+    )  # fmt: skip
+    if not model_alone:  # a job that has no data is none
+        spec.check()
     if path and not spec.hub_data:
         raise InputError(
             f"{path} lies on this machine already.",
             "A data set's id on the Hub was expected.",
             "Leave --task-path out.",
         )
-    hub.check_at_hand(spec.checkpoint, spec.hub_data, spec.fetch_words)
+    data = "" if model_alone else path or GLUE
+    hub.check_at_hand(spec.checkpoint, data, spec.fetch_words)
     found = [
         hub.fetch_model(
             spec.checkpoint, revision=spec.revision, trust_pickle=spec.trust_pickle, fetch=spec.fetch_words
         )
     ]
-    subset = args.subset if path else (spec.job.glue if spec.job is not None else "")
-    found.append(hub.fetch_dataset(path or GLUE, subset))
+    if data:
+        subset = args.subset if path else (spec.job.glue if spec.job is not None else "")
+        found.append(hub.fetch_dataset(data, subset))
     if args.json:
         _out(
             json.dumps(
@@ -113,7 +117,7 @@ def run_fetch(args: argparse.Namespace) -> int:
     else:
         for one in found:
             _out(f"{one.name}: {one.size_mb:.1f} MB in {one.folder}")
-        _out("Both load without a network now.")
+        _out("Both load without a network now." if data else "It loads without a network now.")
     return 0
 
 

@@ -233,7 +233,7 @@ def refuse_pickle(folder: Path, name: str, *, trust_pickle: bool) -> None:
         raise InputError(
             f"There are no weights in {name}.",
             "model.safetensors was expected.",
-            "Give a whole checkpoint, or set from_config for random weights.",
+            "Give a whole checkpoint, or take random weights (`--random-weights`, from_config).",
         )
     if not trust_pickle:
         raise _pickle_refused(name, pickles[0].name)

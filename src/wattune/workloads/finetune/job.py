@@ -84,6 +84,12 @@ class Job:
         self.model = models.load_model(spec, checkpoint, self.n_labels)
         self.model.to(self.device)
         self.batch_size, self.accumulation = spec.examples_per_pass, spec.accumulation
+        if self.per_step > len(self.table):
+            log.warning(
+                "A step was to have %d examples, and there are %d: every step has all of them.",
+                self.per_step, len(self.table),
+            )  # fmt: skip
+            self.batch_size = -(-len(self.table) // self.accumulation)
         self._snapshot = {
             name: value.detach().to("cpu", copy=True)
             for name, value in (*self.model.named_parameters(), *self.model.named_buffers())
@@ -117,6 +123,14 @@ class Job:
             return float(self._torch.cuda.max_memory_reserved()) / 1e6
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
+    def computes_with(self) -> str:
+        """What bits of a result depend on beside the job: versions, and the device or how many threads."""
+        torch = self._torch
+        where = (
+            torch.cuda.get_device_name() if self.device == "cuda" else f"{torch.get_num_threads()} threads"
+        )
+        return f"torch {torch.__version__}, transformers {self._transformers.__version__}, {where}"
+
     def ready(self) -> dict[str, Any]:
         """What the job is, for the ``ready`` answer."""
         parameters = list(self.model.parameters())
@@ -135,9 +149,13 @@ class Job:
             "epoch_tokens": tokens,
             "tokenizer": self.tokenizer_source,
             "features": features.of_config(self._config, self.spec)
-            | {"seq_len": float(self.table.lengths.mean()), "batch_size": float(self.per_step)},
+            | {
+                "seq_len": float(self.table.lengths.mean()),
+                "batch_size": float(min(self.per_step, len(self.table))),
+            },
             "model_load_s": self.model_load_s,
             "peak_memory_mb": self.peak_memory_mb(),
+            "computes_with": self.computes_with(),
         }
 
     # --- runs -------------------------------------------------------------------------------------------------------

@@ -257,23 +257,55 @@ def load_model(spec: FinetuneSpec, checkpoint: Checkpoint, n_labels: int) -> Any
             model = auto.from_config(config)
         else:
             assert checkpoint.folder is not None
-            model = auto.from_pretrained(
+            model, loaded = auto.from_pretrained(
                 str(checkpoint.folder),
                 config=config,
                 local_files_only=True,
                 use_safetensors=None if spec.trust_pickle else True,
                 ignore_mismatched_sizes=not causal,  # the head of another task makes room for this one's
                 torch_dtype=torch.float32,
+                output_loading_info=True,
             )
+            _refuse_other_shapes(spec, loaded, causal=causal)
     except OSError as error:
         if error.errno is not None:
             raise
         raise _not_loaded(spec, error) from error
+    except InputError:
+        raise
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # transformers and safetensors raise many kinds on damaged files
         raise _not_loaded(spec, error) from error
     return _adapted(spec, model.float())
+
+
+def _refuse_other_shapes(spec: FinetuneSpec, loaded: dict[str, Any], *, causal: bool) -> None:
+    """Only the head may be new: transformers makes all weights of another shape, and those that are absent, random without a word.
+
+    Raises:
+        InputError: others are of another shape, or most are absent.
+    """
+    other = sorted(
+        name for name, *_ in loaded["mismatched_keys"] if not adapters.in_head(name, causal=causal)
+    )
+    if other:
+        raise InputError(
+            f"The weights of {spec.checkpoint} do not fit its config.json: {len(other)} have another shape, the first is {other[0]}.",
+            "Weights and configuration of one model were expected.",
+            "Save both again with `model.save_pretrained`.",
+        )
+    absent = sorted(
+        name
+        for name in loaded["missing_keys"]
+        if not adapters.in_head(name, causal=causal)
+        and "pooler" not in name  # what masked models are saved without
+    )
+    if absent:
+        log.warning(
+            "%s has no weights for %d parameters beside the head (the first is %s): they begin at random.",
+            spec.checkpoint, len(absent), absent[0],
+        )  # fmt: skip
 
 
 def _not_loaded(spec: FinetuneSpec, error: BaseException) -> InputError:
@@ -299,7 +331,7 @@ def _adapted(spec: FinetuneSpec, model: Any) -> Any:
             raise InputError(
                 f"{spec.checkpoint} has no biases, so BitFit has nothing to train.",
                 "A model with biases was expected (BERT, DeBERTa, Pythia have them; Llama's kind has not).",
-                "Take method=lora or method=full.",
+                "Take LoRA or full fine-tuning (`--method lora`, `--method full`).",
             )
         return model
     peft = adapters.import_peft()
@@ -315,7 +347,7 @@ def _adapted(spec: FinetuneSpec, model: Any) -> Any:
         raise InputError(
             f"LoRA does not fit {spec.checkpoint}: {hub.first_line(error)}.",
             "An architecture that peft knows was expected.",
-            "Take method=full.",
+            "Take full fine-tuning (`--method full`).",
         ) from error
 
 

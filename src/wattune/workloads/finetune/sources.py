@@ -20,6 +20,12 @@ from wattune.workloads.finetune.spec import GLUE, GLUE_COLUMNS, MADE_UP, Finetun
 
 log = logging.getLogger(__name__)
 
+MOST_CLASSES = 1000
+"""A label above this, and above the number of examples, is a slip: so many outputs would fill the memory."""
+
+UNKNOWN = ("nan", "na", "n/a", "<na>", "null", "none", "nil", "?", "-")
+"""What stands in files for a label that nobody knows."""
+
 MANY_CLASSES = 20
 """With more examples than that, and half as many classes, it is said."""
 
@@ -363,9 +369,17 @@ def _classes(labels: Sequence[Any], name: str, source: str, wanted: int | None) 
                 "Whole numbers from 0, or names, were expected.",
                 "For numbers to be predicted set kind=regression (`--kind regression`).",
             )
+        _refuse_unknown(labels, name, source)
         known = {label: number for number, label in enumerate(sorted(set(labels)))}
         labels = [known[label] for label in labels]
     count = wanted if wanted is not None else max((v for v in labels if isinstance(v, int)), default=0) + 1
+    if wanted is None and count > max(len(labels), MOST_CLASSES):
+        row = labels.index(count - 1) + 1
+        raise InputError(
+            f"Row {row} of {source} has the label {count - 1} in column '{name}', and there are {len(labels)} examples.",
+            "Classes numbered from 0 without gaps were expected.",
+            "Correct the row or number the classes anew; for numbers to be predicted set kind=regression (`--kind regression`).",
+        )
     for row, label in enumerate(labels, 1):
         if type(label) not in (int, bool) or not 0 <= int(label) < count:
             raise InputError(
@@ -391,6 +405,28 @@ def _classes(labels: Sequence[Any], name: str, source: str, wanted: int | None) 
             name, source, ", ".join(map(str, absent[:5])) + (" ..." if len(absent) > 5 else ""), count,
         )  # fmt: skip
     return classes, count
+
+
+def _refuse_unknown(labels: Sequence[str], name: str, source: str) -> None:
+    """Among numbers a text is no class: an unknown label as spreadsheets and pandas write it is refused, another one is told.
+
+    Raises:
+        InputError: an unknown label.
+    """
+    odd = [row for row, label in enumerate(labels) if not _are_numbers([label])]
+    if len(odd) > len(labels) / 2:
+        return
+    for row in odd:
+        if labels[row].strip().lower() in UNKNOWN:
+            raise InputError(
+                f"Row {row + 1} of {source} has no label in column '{name}' ('{labels[row].strip()}').",
+                "A label in every row was expected.",
+                "Take that row out, or label it.",
+            )
+    log.warning(
+        "Column '%s' of %s holds numbers, and '%s' in row %d: each different one is taken for a class of its own.",
+        name, source, labels[odd[0]], odd[0] + 1,
+    )  # fmt: skip
 
 
 def _are_numbers(labels: Sequence[str]) -> bool:

@@ -301,7 +301,9 @@ class FinetuneSpec:
     @property
     def fetch_words(self) -> str:
         """What to say after `wattune fetch` for what this job needs of the Hub."""
-        return f"{self.model if self.listed is not None and not self.name_or_path else self.checkpoint} {self.path or self.task}"
+        model = self.model if self.listed is not None and not self.name_or_path else self.checkpoint
+        data = (self.path or self.task) if self.hub_data else ""
+        return f"{model} {data}".rstrip()
 
     @property
     def task_kind(self) -> str:

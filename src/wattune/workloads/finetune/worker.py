@@ -182,7 +182,10 @@ def serve(spec: FinetuneSpec, channel: Channel) -> int:
 
 def _run(job: Any, channel: Channel, command: dict[str, Any]) -> dict[str, Any] | None:
     """Train as told; returns a command that came meanwhile and is still to be obeyed."""
-    run, block_steps = str(command.get("run", "")), command.get("block_steps", 1)
+    run, block_steps = command.get("run", ""), command.get("block_steps", 1)
+    if not isinstance(run, str):
+        channel.refuse(f"run is {run!r}; a text was expected.")
+        return None
     if type(block_steps) is not int or block_steps < 1:
         channel.refuse(f"block_steps is {block_steps!r}; a whole number of at least 1 was expected.")
         return None
