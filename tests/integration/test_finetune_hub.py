@@ -52,7 +52,8 @@ def hub(repos: tuple[dict, dict]) -> Iterator[HubServer]:
 
 def wattune(home: Path, endpoint: str, *words: str, **settings) -> subprocess.CompletedProcess[str]:
     env = environment(home) | {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0"}
-    env.pop("WATTUNE_KEEPS_OFFLINE", None)
+    for name in ("WATTUNE_KEEPS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+        env.pop(name, None)  # of a test in this process before
     return subprocess.run(
         [sys.executable, "-m", "wattune", *words], env=env, capture_output=True, text=True, check=False, timeout=120, **settings
     )  # fmt: skip
