@@ -271,3 +271,16 @@ def test_what_a_result_rests_on_is_said(tmp_path: Path, data: str) -> None:
 )
 def test_only_what_lies_on_the_hub_is_to_be_fetched(settings: dict, words: str) -> None:
     assert FinetuneSpec(**settings).fetch_words == words
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"model_type": "bert", "hidden_size": "wide"}'])
+def test_a_configuration_that_is_none_says_what_to_type(tmp_path: Path, data: str, text: str) -> None:
+    where = folder(tmp_path / "bert", BERT)
+    (where / "config.json").write_text(text)
+    for ask in (
+        lambda: job(where, data),
+        lambda: model_features(FinetuneSpec(model=str(where), path=data, **CLASSES)),
+    ):
+        with pytest.raises(InputError) as refused:
+            ask()
+        assert refused.value.hint

@@ -320,7 +320,7 @@ def _build(document: dict[str, Any], name: str, n_labels: int) -> tuple[Any, Any
         if getattr(config, "pad_token_id", None) is None:
             config.pad_token_id = 0
     except Exception as error:  # configuration classes raise anything on bad values
-        raise InputError(f"No model can be built from {name}: {_first_line(error)}.") from error
+        raise _not_built(name, error) from error
     heads = (
         ("sequence classification", transformers.AutoModelForSequenceClassification),
         (_CAUSAL, transformers.AutoModelForCausalLM),
@@ -337,11 +337,19 @@ def _build(document: dict[str, Any], name: str, n_labels: int) -> tuple[Any, Any
                 pretrained = transformers.AutoModelForCausalLM if decoder else transformers.AutoModel
                 base = pretrained.from_config(config, attn_implementation="eager")
         except Exception as error:  # model classes raise anything on impossible shapes
-            raise InputError(f"No model can be built from {name}: {_first_line(error)}.") from error
+            raise _not_built(name, error) from error
         return model.train(), config, head, decoder, sum(p.numel() for p in base.parameters())
     raise InputError(
         f"Model type '{model_type}' ({name}) is not a text model that transformers can train.",
         "One with a sequence classifier or a causal language model was expected.",
+    )
+
+
+def _not_built(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"No model can be built from {name}: {_first_line(error)}.",
+        "A configuration whose values its architecture takes was expected.",
+        "Save it again with `model.save_pretrained`.",
     )
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from wattune.core.features import FeatureValue
-from wattune.io import read_json
 from wattune.workloads import opcost
 from wattune.workloads.catalogue import catalogue_features
 from wattune.workloads.finetune import hub
@@ -80,7 +79,7 @@ def model_features(spec: FinetuneSpec) -> dict[str, FeatureValue]:
     folder = hub.model_folder(
         spec.checkpoint, revision=spec.revision, trust_pickle=True, weights=False, fetch=spec.fetch_words
     )
-    config = read_json(folder / "config.json", "The configuration")
+    config = hub.read_config(folder)
     found = of_config(config, spec)
     if spec.job is not None:
         decoder = opcost.shape_of(config).decoder

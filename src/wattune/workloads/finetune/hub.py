@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from wattune.core.errors import BoardError, InputError, IntegrityError
-from wattune.io import is_file, is_folder
+from wattune.io import is_file, is_folder, read_json
 
 CONNECT_S = 1.2
 """How long a connection to the Hub is tried before it counts as out of reach."""
@@ -53,6 +53,7 @@ _DATA = (
     "README.md",
 )
 
+SAVE_AGAIN = "Save the model again with `model.save_pretrained`, or fetch it again."
 _OURS = "WATTUNE_KEEPS_OFFLINE"
 """Says to a process started from here that the variables above are our doing; the user's wish is its value, ``1`` or ``0``."""
 
@@ -213,6 +214,21 @@ class Fetched:
     name: str
     folder: Path
     size_mb: float
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration in a checkpoint's folder.
+
+    Raises:
+        InputError: none, or no JSON object.
+    """
+    path = folder / "config.json"
+    document = read_json(path, "The configuration", SAVE_AGAIN)
+    if not isinstance(document, dict):
+        raise InputError(
+            f"{path} is no JSON object.", "A Hugging Face configuration was expected.", SAVE_AGAIN
+        )
+    return document
 
 
 def _weights(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

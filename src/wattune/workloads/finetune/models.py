@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.errors import BoardError, InputError
-from wattune.io import read_json
 from wattune.workloads import adapters
 from wattune.workloads.finetune import hub
 from wattune.workloads.finetune.sources import Examples
@@ -108,11 +107,7 @@ def open_checkpoint(spec: FinetuneSpec, *, weights: bool = True) -> Checkpoint:
         weights=weights and not spec.from_config,
         fetch=spec.fetch_words,
     )
-    document = read_json(folder / "config.json", "The configuration")
-    if not isinstance(document, dict):
-        raise InputError(
-            f"{folder / 'config.json'} is no JSON object.", "A Hugging Face configuration was expected."
-        )
+    document = hub.read_config(folder)
     config = _config({**document, **spec.config}, spec.checkpoint)
     has_tokenizer = any((folder / name).exists() for name in _TOKENIZER_FILES)
     if not has_tokenizer and not spec.from_config:
@@ -137,7 +132,11 @@ def _config(document: dict[str, Any], name: str) -> Any:
     try:
         return transformers.AutoConfig.for_model(kind, **settings)
     except Exception as error:  # configuration classes raise anything on bad values
-        raise InputError(f"No model can be built from {name}: {hub.first_line(error)}.") from error
+        raise InputError(
+            f"No model can be built from {name}: {hub.first_line(error)}.",
+            "A configuration whose values its architecture takes was expected.",
+            hub.SAVE_AGAIN,
+        ) from error
 
 
 def _tokenizer(folder: Path, spec: FinetuneSpec) -> Any:
@@ -293,7 +292,7 @@ def _refuse_other_shapes(spec: FinetuneSpec, loaded: dict[str, Any], *, causal: 
         raise InputError(
             f"The weights of {spec.checkpoint} do not fit its config.json: {len(other)} have another shape, the first is {other[0]}.",
             "Weights and configuration of one model were expected.",
-            "Save both again with `model.save_pretrained`.",
+            hub.SAVE_AGAIN,
         )
     absent = sorted(
         name

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LEAVE_S = 5.0
 """How long a step or a load may still take after stdin has ended."""
 
+WRITE_ONE = "Write one with the settings of wattune.workloads.finetune.spec.FinetuneSpec as a JSON object (docs/finetuning.md)."
 QUIT = {"do": "quit"}
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -271,7 +272,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"{len(words)} arguments were given.", "The file of one job was expected.",
                 "For example `python -m wattune.workloads.finetune.worker job.json`.",
             )  # fmt: skip
-        spec = FinetuneSpec.from_dict(read_json(Path(words[0]), "The job"))
+        spec = FinetuneSpec.from_dict(read_json(Path(words[0]), "The job", WRITE_ONE))
     except WattuneError as error:
         return _fail(channel, error, "") or 0
     with contextlib.suppress(KeyboardInterrupt):
