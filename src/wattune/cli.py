@@ -18,6 +18,7 @@ from typing import Any
 from wattune import __version__
 from wattune.benches import BENCHMARKS
 from wattune.commands.answers import out, out_json
+from wattune.commands.extras import lacking
 from wattune.core.errors import WattuneError
 
 
@@ -267,14 +268,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    args = _parse(argv)
     try:
+        args = _parse(argv)
         code = int(args.handler(args))
         sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
         return code
     except WattuneError as error:
         sys.stderr.write(f"wattune: {error}\n")
         return error.exit_code
+    except ModuleNotFoundError as error:
+        missing = lacking(error)
+        if missing is None:
+            raise
+        sys.stderr.write(f"wattune: {missing}\n")
+        return missing.exit_code
     except BrokenPipeError:
         # The reader of a pipe went away (`wattune ... | head`): nothing to say, and nothing more to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import wattune
 from wattune.cli import _parse, main
+from wattune.commands.extras import EXTRAS
 from wattune.core.errors import InputError
 from wattune.core.features import FEATURES, check_feature
 from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
@@ -445,12 +447,15 @@ def test_what_features_can_be_is_within_the_bounds() -> None:
         check_feature(name, None)
 
 
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from wattune.cli import main; sys.exit(main(sys.argv[1:]))"
+BASE = (sys.executable, "-I", "-S", "-c", SCRIPT, str(REPOSITORY / "src"))
+"""The command line as the base install has it: the standard library only."""
+
+
 def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) -> None:
     """The base install is the standard library only; `wattune ... | head -0` is no error."""
-    source = str(Path(__file__).parents[2] / "src")
-    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); from wattune.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-I", "-S", "-c", script, source, "explain", "--model", "bert-base", "--task", "rte",
-               "--governor", str(governor)]  # fmt: skip
+    command = [*BASE, "explain", "--model", "bert-base", "--task", "rte", "--governor", str(governor)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "816 MHz" in done.stdout
     read, write = os.pipe()
@@ -458,6 +463,57 @@ def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) ->
     piped = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in piped.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("publish", "pipeline"),
+        ("sweep bert-base-rte", "pipeline"),
+        ("validate", "pipeline"),
+        *((f"bench {name}", "pipeline") for name in ("policies", "probe", "paper-protocol", "window")),
+        *((f"bench {name}", "pipeline") for name in ("studies", "diverse")),
+        ("finetune bert-small sst2", "train"),
+        ("finetune bert-small sst2 --data made-up --random-weights", "train"),
+        ("fetch bert-small sst2", "train"),
+    ],
+)
+def test_the_base_install_names_the_extra_that_a_command_needs(
+    words: str, extra: str, tmp_path: Path
+) -> None:
+    """Before it asks for anything that only the extra could use: a model, data, a server."""
+    done = subprocess.run([*BASE, *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert f"pip install 'wattune[{extra}]'" in done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+
+
+IMPORTED_AS = {
+    "hydra-core": "hydra", "scikit-learn": "sklearn", "pyyaml": "yaml", "mlflow-skinny": "mlflow", "jetson-stats": "jtop",
+}  # fmt: skip
+
+
+def test_the_table_of_extras_is_that_of_pyproject() -> None:
+    """A package that an extra brings and the table lacks would end in a traceback again."""
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    expected: dict[str, str] = {}
+    for extra, packages in project["optional-dependencies"].items():
+        for name in (re.split(r"[<>=;\s]", package)[0] for package in packages):
+            if extra != "dev" and name != "ruamel.yaml.clib":  # which makes DVC faster, and nobody imports it
+                expected.setdefault(IMPORTED_AS.get(name, name), extra)
+    assert {module: extra for extra, modules in EXTRAS.items() for module in modules} == expected
+
+
+def test_a_module_that_no_extra_brings_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing in ("wattune.nowhere", "nobodys_package", "json.nowhere"):
+
+        def fail(_: object, missing: str = missing) -> int:
+            raise ModuleNotFoundError(name=missing)
+
+        monkeypatch.setattr("wattune.cli._publish", fail)
+        with pytest.raises(ModuleNotFoundError):
+            main(["publish"])
 
 
 def test_a_question_for_utilisation_is_answered_for_the_workload_and_not_by_the_median(
