@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlflow import MlflowClient
 
 from facts import write_facts
+from wattune.cli import main
 from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.governor import parse_governor
 from wattune.stages.card import main as write_card
@@ -32,6 +33,7 @@ from wattune.tracking.store import Server, repository_root, sqlite_file, trackin
 pytestmark = pytest.mark.server
 
 SCHEMA = Path(__file__).parents[2] / "src/wattune/schemas/registration.schema.json"
+PARAMS = Path(__file__).parents[2] / "params.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -426,14 +428,43 @@ def test_server_down_leaves_the_files_and_says_how_to_go_on(tmp_path: Path) -> N
     assert snapshot(tmp_path) == before
 
 
-def test_a_store_that_is_no_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"junk\n", b"SQLite format 3\0 and then nothing of the kind"])
+@pytest.mark.parametrize(
+    "words", [["publish"], ["pull"], ["choose", "--governor", "models:/wattune-one-simulated@champion"]]
+)
+def test_a_store_that_is_no_database_is_refused_by_all_in_the_same_words(
+    words: list[str],
+    content: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     prepare(tmp_path)
-    (tmp_path / "mlflow.db").write_text("this is not a database")
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    db = tmp_path / "my store.db"
+    db.write_bytes(content)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{db}")
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == IntegrityError.exit_code
+    said = capsys.readouterr().err
+    assert f"{db} is no SQLite database" in said
+    assert f"`mv '{db}' '{db}.damaged'`) and type `wattune publish`" in said
+    assert said.count("\n") == 1
+    assert db.read_bytes() == content
+
+
+def test_a_server_that_does_not_start_leaves_its_log(tmp_path: Path) -> None:
+    """Here because the store is of another version of MLflow."""
+    prepare(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        connection.execute("create table alembic_version (version_num text)")
+        connection.execute("insert into alembic_version values ('of nobody')")
+        connection.commit()
     with pytest.raises(BoardError, match="did not start") as caught:
         publish(tmp_path, uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     log = Path(str(caught.value).split("Its whole log is ")[1].split(". ")[0])
     assert log.is_file()
-    assert (tmp_path / "mlflow.db").read_text() == "this is not a database"
 
 
 def test_files_of_two_runs_are_not_published(tmp_path: Path) -> None:
