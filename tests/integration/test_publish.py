@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -28,6 +29,7 @@ from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.governor import parse_governor
 from wattune.stages.card import main as write_card
 from wattune.tracking.publish import Standing, crown, publish, reading_order
+from wattune.tracking.receipts import read_lock
 from wattune.tracking.store import Server, repository_root, sqlite_file, tracking_uri
 
 pytestmark = pytest.mark.server
@@ -465,6 +467,32 @@ def test_a_server_that_does_not_start_leaves_its_log(tmp_path: Path) -> None:
         publish(tmp_path, uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     log = Path(str(caught.value).split("Its whole log is ")[1].split(". ")[0])
     assert log.is_file()
+
+
+@pytest.mark.parametrize("where", [".", "conf"])
+def test_what_is_advised_for_a_damaged_lock_mends_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dvc repro` alone fails on the same file."""
+    root = tmp_path / "my clone"
+    (root / "conf").mkdir(parents=True)
+    lock = root / "dvc.lock"
+    lock.write_text("stages:\n  train: {cmd: python}\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "dvc.lock"],
+        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"],
+    ):
+        subprocess.run(["git", *words], cwd=root, check=True)  # fmt: skip
+    lock.write_text("junk: [\n")
+    monkeypatch.chdir(root / where)
+    with pytest.raises(InputError, match=r"dvc.lock is not YAML.*and then `dvc repro`") as caught:
+        read_lock(root)
+    restore, remove = re.findall("`(git checkout [^`]+|rm [^`]+)`", str(caught.value))
+    subprocess.run(restore, shell=True, check=True)
+    assert read_lock(root) == {"train": {"cmd": "python"}}
+    subprocess.run(remove, shell=True, check=True)
+    assert read_lock(root) == {}
 
 
 def test_files_of_two_runs_are_not_published(tmp_path: Path) -> None:
