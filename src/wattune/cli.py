@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import logging
 import os
 import sys
@@ -116,6 +117,16 @@ def _doctor(args: argparse.Namespace) -> int:
     return doctor.run(args, stale=state.stale, daemon=client.find_daemon)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Argparse drops what it cannot write; help that went nowhere is told by `main`, as every answer is."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            sys.stdout.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     from wattune.boards.jetson import doctor
@@ -129,9 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     from wattune.running import run
     from wattune.workloads.finetune import command as finetune
 
-    parser = argparse.ArgumentParser(
-        prog="wattune", description="The GPU clock at which fine-tuning costs least energy."
-    )
+    parser = _Parser(prog="wattune", description="The GPU clock at which fine-tuning costs least energy.")
     parser.add_argument("--version", action="version", version=f"wattune {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -268,8 +277,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for letters that its encoding lacks
     try:
-        args = _parse(argv)
+        try:
+            args = _parse(argv)
+        except SystemExit:
+            sys.stdout.flush()  # the parser's own answers, --help and --version, are met below likewise
+            raise
         code = int(args.handler(args))
         sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
         return code

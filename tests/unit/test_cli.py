@@ -465,6 +465,55 @@ def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) ->
     assert "Traceback" not in piped.stderr
 
 
+def _encoded(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """A command whose terminal knows no letters but those of ASCII."""
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(REPOSITORY / "src")}
+    command = [sys.executable, "-m", "wattune.cli", *words]
+    return subprocess.run(command, env=env, capture_output=True, check=False)
+
+
+def test_letters_that_the_terminal_lacks_are_written_as_escapes(governor: Path, tmp_path: Path) -> None:
+    """Ours (°C), those of names in files, and those of the file names themselves; JSON stays JSON."""
+    log = tmp_path / "größe.log"
+    log.write_text("RAM 1/2MB (lfb 1x4MB) CPU [5%@729] GR3D_FREQ 40% cpu@48C VDD_GPU_SOC 3000mW/3000mW\n" * 3)
+    sweep = tmp_path / "s.csv"
+    sweep.write_text(
+        "board,workload,gpu_mhz,energy_j,time_s\nb,größe,300,2,2\nb,größe,600,3,1\n", encoding="utf-8"
+    )
+    nowhere = str(tmp_path / "größe.json")
+    for words, code in (
+        (["import", "tegrastats", str(log)], 0),
+        (["replay", str(sweep), "--policy", "probe"], 0),
+        (["pareto", "--sweep", str(sweep)], 0),
+        (["choose", "--governor", nowhere], 2),
+        (["pull", str(governor), "-o", nowhere], 0),
+    ):
+        done = _encoded(words)
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    done = _encoded(["replay", str(sweep), "--policy", "probe", "--json"])
+    assert json.loads(done.stdout)[0]["workload"] == "größe"
+    done = _encoded(["replay", str(tmp_path / "s.csv"), "--policy", "probe"])
+    assert b"gr\\xf6\\xdfe" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is absent")
+@pytest.mark.parametrize(
+    "words",
+    ["-h", "--version", "choose -h", "bench -h", "import sweep -h", "predict --model bert-base --task rte"],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(words: str, unbuffered: str) -> None:
+    """The parser's own answers, too."""
+    command = [sys.executable, "-m", "wattune.cli", *words.split()]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        3,
+        "wattune: The answer could not be written: No space left on device.\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
