@@ -21,6 +21,7 @@ from wattune.benches import BENCHMARKS
 from wattune.commands.answers import out, out_json
 from wattune.commands.extras import lacking
 from wattune.core.errors import WattuneError
+from wattune.core.numbers import whole_number
 
 
 def _emulate(args: argparse.Namespace) -> int:
@@ -245,7 +246,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="also save the result where docs/ shows it (paper-protocol, window, studies, diverse)",
     )
     bench.add_argument(
-        "--seed", type=int, metavar="N", help="of diverse: judge the workloads that this seed draws instead"
+        "--seed",
+        type=whole_number,
+        metavar="N",
+        help="of diverse: judge the workloads that this seed draws instead",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser

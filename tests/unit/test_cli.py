@@ -17,7 +17,7 @@ from wattune.commands.extras import EXTRAS
 from wattune.core.errors import InputError
 from wattune.core.features import FEATURES, check_feature
 from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
-from wattune.core.settings import MAXN
+from wattune.core.settings import MAXN, parse_setting
 from wattune.core.tree import Leaf, Split, Tree
 from wattune.workloads.catalogue import MODELS, catalogue_features
 
@@ -463,6 +463,71 @@ def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) ->
     piped = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in piped.stderr
+
+
+SWEEP = "board,workload,gpu_mhz,energy_j,time_s,setting\nb,w,{mhz},{j},20,\nb,w,600,100,30,\nb,v,300,1,1,\nb,v,600,2,1,\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "replay mhz.csv",
+        "replay j.csv",
+        "pareto --sweep mhz.csv",
+        "import sweep cpu.csv -o out.csv --keep cpu=max",
+        "import sweep cpu.csv -o out.csv --where cpu=500",
+        "import tegrastats t.log --interval-ms 1_000",
+        "choose --seq-len 1_0",
+        "choose --gpu-util 1_0",
+        "choose --model bert-base --task rte --batch-size 1_6",
+        "choose --features f.yaml",
+        "choose --features f.json",
+        "choose --model bert-base --maxn-time-s 1_0",
+        "replay good.csv --objective energy:max_slowdown_pct=1_0",
+        "pin 6_12",
+        "run --probe --steps 1_000 -- true",
+        "run --probe --probe-window 1_0 -- true",
+        "bench diverse --seed 1_0",
+    ],
+)
+def test_underscores_between_digits_are_no_number(
+    words: str, governor: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """5_00 is 500 in Python, and 5.00 or 5,00 in a table of somebody who slipped."""
+    monkeypatch.chdir(governor.parent)
+    for name, values in {"good": (300, 120), "mhz": ("3_00", 120), "j": (300, "1_20")}.items():
+        Path(f"{name}.csv").write_text(SWEEP.format(mhz=values[0], j=values[1]))
+    Path("cpu.csv").write_text(
+        "board,workload,gpu_mhz,energy_j,time_s,cpu\nb,w,300,1,1,5_00\nb,w,600,1,1,5_00\n"
+    )
+    Path("t.log").write_text("GR3D_FREQ 40%\n")
+    Path("f.yaml").write_text("layers: 1_2\n")
+    Path("f.json").write_text('{"layers": 1_2}')
+    try:
+        code = main([*words.split(), *(["--governor", str(governor)] if words.startswith("choose") else [])])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert re.search(r"\d_\d|cpu=500|complete JSON", said)
+    with pytest.raises(InputError):
+        parse_setting("6_12")  # of `run --mhz`
+
+
+READ_OTHERWISE = ("workloads/finetune/", "boards/virtual/emulator/")
+"""The fine-tuning's own arguments, and what is typed into the emulator."""
+
+
+def test_numbers_that_people_write_are_read_at_one_place() -> None:
+    """Wherever text that may be no number is read, it is not by Python's own rules."""
+    bare = re.compile(r"try:\n\s+(?:return|[\w\[\]]+ =) float\((?!getattr)|type=(?:float|int)\b")
+    found = [
+        name
+        for path in (REPOSITORY / "src/wattune").rglob("*.py")
+        if bare.search(path.read_text())
+        and not (name := path.relative_to(REPOSITORY / "src/wattune").as_posix()).startswith(READ_OTHERWISE)
+    ]
+    assert found == []
 
 
 def _encoded(words: list[str]) -> subprocess.CompletedProcess[bytes]:

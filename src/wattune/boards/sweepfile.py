@@ -21,6 +21,7 @@ from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 from wattune.core.stats import mean
 from wattune.io import are_same, clear_os_errors, is_file, kind_of, read_data, write_bytes
@@ -374,7 +375,7 @@ def _number(record: Record, column: str, *, above: float | None = None, least: f
     if not text:
         return None
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     good = math.isfinite(value) and (value >= least if above is None else value > above)
