@@ -82,6 +82,23 @@ def test_without_a_repeat_column_equal_settings_are_averaged_and_said_so(tmp_pat
     assert "s.csv" in warning
 
 
+@pytest.mark.parametrize("parts", [(3, 0), (2, 1), (1, 1, 1)])
+def test_every_file_whose_rows_were_averaged_is_named(parts: tuple[int, ...], tmp_path: Path) -> None:
+    """Each holds some of the rows of one setting, and the first all of the other."""
+    header = "board,workload,gpu_mhz,energy_j,time_s"
+    files = []
+    for number, rows in enumerate(parts):
+        lines = ["o,a,306,10,2"] * rows + (
+            ["o,a,612,9,1"] if number == 0 else ["o,other,306,1,1", "o,other,612,1,1"]
+        )
+        files.append(write(tmp_path / f"{number}.csv", *lines, header=header))
+    (warning, *_) = read_sweep(files).warnings
+    for file, rows in zip(files, parts, strict=True):
+        assert (str(file) in warning) == (rows > 0)
+    assert ("have no column" in warning) == (parts[1] > 0)
+    assert "(1 setting)" in warning
+
+
 def test_repeats_are_kept_apart(tmp_path: Path) -> None:
     again = [g.replace(",pinned,0", ",pinned,1").replace("12.5", "13.5") for g in GOOD[:2]]
     (workload,) = read_sweep(write(tmp_path / "s.csv", *again, *GOOD)).workloads

@@ -486,11 +486,13 @@ def _merge_repeats(rows: Sequence[SweepRow], warnings: list[str]) -> list[SweepR
     for row in rows:
         by_setting.setdefault(row.setting, []).append(row)
     merged: list[SweepRow] = []
-    averaged = 0
+    averaged: list[SweepRow] = []
+    settings = 0
     for setting in sort_settings(by_setting):
         here = by_setting[setting]
         if len(here) > 1 and not any("repeat" in row.columns for row in here):
-            averaged += 1
+            averaged += here
+            settings += 1
             merged.append(_average(here))
             continue
         seen: dict[int, SweepRow] = {}
@@ -505,10 +507,11 @@ def _merge_repeats(rows: Sequence[SweepRow], warnings: list[str]) -> list[SweepR
             seen[row.repeat] = row
         merged += sorted(here, key=lambda row: row.repeat)
     if averaged:
-        settings = "setting" if averaged == 1 else "settings"
+        files = list(dict.fromkeys(row.where.rpartition(", line")[0] for row in averaged))
+        named = " and ".join(filter(None, (", ".join(files[:-1]), files[-1])))
         warnings.append(
-            f"{rows[0].where.rsplit(', line', 1)[0]} has no column 'repeat': rows of '{rows[0].workload}' on "
-            f"'{rows[0].board}' that share a setting were averaged ({averaged} {settings})."
+            f"{named} {'has' if len(files) == 1 else 'have'} no column 'repeat': rows of '{rows[0].workload}' on "
+            f"'{rows[0].board}' that share a setting were averaged ({settings} setting{'s' if settings > 1 else ''})."
         )
     return merged
 
