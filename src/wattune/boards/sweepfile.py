@@ -11,10 +11,12 @@ import csv
 import gzip
 import io
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from wattune.boards.base import BoardInfo
 from wattune.core.curve import EnergyCurve, Point
@@ -85,6 +87,11 @@ _ORDER = (
     *NUMBERS,
     *(name for name in TEXTS if name not in ("setting", "repeat")),
 )
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+"""What stands between fields, as spreadsheets of different countries write it."""
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_PERHAPS_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -282,15 +289,19 @@ def _text(path: Path) -> str:
 def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
     """The lines of a CSV, plain or gzip, as text.
 
+    Fields stand between commas, semicolons or tabs; between the latter two numbers may have a decimal comma, which is read as a point.
+
     Args:
         path: the file.
         required: columns that must be there.
 
     Raises:
         InputError: not readable, no text, no CSV, a column missing or named twice, a line with too many or
-            too few fields, or no rows.
+            too few fields, a number whose comma may mean decimals or thousands, or no rows.
     """
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    text = _text(path)
+    separator = _separator(text)
+    reader = _reader(text, separator)
     records: list[Record] = []
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -302,7 +313,7 @@ def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
             if len(fields) != len(header):
                 raise InputError(
                     f"{where}: {len(fields)} fields, but the header names {len(header)} columns.",
-                    "One field per column was expected; texts with commas need double quotes.",
+                    f"One field per column was expected; texts with {SEPARATORS[separator]}s need double quotes.",
                 )
             records.append(Record(dict(zip(header, (text.strip() for text in fields), strict=True)), where))
     except csv.Error as error:
@@ -311,7 +322,47 @@ def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
         ) from error
     if not records:
         raise InputError(f"{path} has no rows.", _FORMAT, _IMPORT)
-    return records
+    return records if separator == "," else _with_points(records)
+
+
+def _reader(text: str, separator: str) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+
+
+def _separator(text: str) -> str:
+    """The first one that divides all lines alike; where none does, the one that the header has most of, for the messages."""
+    for separator in SEPARATORS:
+        try:
+            widths = {len(fields) for fields in _reader(text, separator) if any(map(str.strip, fields))}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and min(widths) > 1:
+            return separator
+    return max(SEPARATORS, key=text.partition("\n")[0].count)
+
+
+def _with_points(records: Sequence[Record]) -> list[Record]:
+    """Decimal commas as points. That a table has them is taken from a number that can be read in no other way.
+
+    Raises:
+        InputError: a number that may be a thousand times another.
+    """
+    texts = [text for record in records for text in record.columns.values()]
+    commas = any(_DECIMAL_COMMA.fullmatch(text) and not _PERHAPS_THOUSANDS.fullmatch(text) for text in texts)
+    read = []
+    for record in records:
+        columns = dict(record.columns)
+        for name, text in columns.items():
+            if _PERHAPS_THOUSANDS.fullmatch(text) and ("." in text) == commas:
+                raise InputError(
+                    f"{record.where}: {name} is '{text}', whose mark may stand before decimals or after thousands.",
+                    "Numbers that can be read in one way were expected.",
+                    "Write it with a decimal point, and no mark after thousands.",
+                )
+            if _DECIMAL_COMMA.fullmatch(text):
+                columns[name] = text.replace(",", ".")
+        read.append(Record(columns, record.where))
+    return read
 
 
 def _check_header(path: Path, header: list[str], required: Iterable[str]) -> None:
