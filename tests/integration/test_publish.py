@@ -28,8 +28,10 @@ from wattune.cli import main
 from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.governor import parse_governor
 from wattune.stages.card import main as write_card
+from wattune.stages.publish import main as publish_stage
 from wattune.tracking.publish import Standing, crown, publish, reading_order
 from wattune.tracking.receipts import read_lock
+from wattune.tracking.results import REGISTRATION
 from wattune.tracking.store import Server, repository_root, sqlite_file, tracking_uri
 
 pytestmark = pytest.mark.server
@@ -124,6 +126,27 @@ def test_local_store_twice_moved_and_wiped(tmp_path: Path, monkeypatch: pytest.M
     assert (again["version"], again["aliases"], again["champion"]) == (1, first["aliases"], first["champion"])
     assert set(again["runs"].values()).isdisjoint(first["runs"].values())
     assert (moved / "mlflow.db").is_file()
+
+
+def test_publishing_again_says_that_nothing_is_new(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the record keeps the reason; what is new, or cannot be compared, is said as the first time."""
+    prepare(tmp_path, board="again")
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    caplog.set_level("INFO", logger="wattune")
+    record = tmp_path / REGISTRATION
+    said = []
+    for damage in (None, None, "{", None):
+        if damage is not None:
+            record.write_text(damage)
+        publish_stage(tmp_path)
+        said.append(caplog.messages[-1])
+    reason = "the gate said yes and there was no champion"
+    assert [("no run and no version is new" in text) for text in said] == [False, True, False, True]
+    assert all(text.endswith(reason) for text in said)
+    assert json.loads(record.read_text())["champion"]["reason"] == reason
 
 
 def test_a_killed_publisher_leaves_no_server(tmp_path: Path) -> None:
