@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import logging
 import os
 import sys
@@ -18,7 +19,9 @@ from typing import Any
 from wattune import __version__
 from wattune.benches import BENCHMARKS
 from wattune.commands.answers import out, out_json
+from wattune.commands.extras import lacking
 from wattune.core.errors import WattuneError
+from wattune.core.numbers import whole_number
 
 
 def _emulate(args: argparse.Namespace) -> int:
@@ -115,6 +118,16 @@ def _doctor(args: argparse.Namespace) -> int:
     return doctor.run(args, stale=state.stale, daemon=client.find_daemon)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Argparse drops what it cannot write; help that went nowhere is told by `main`, as every answer is."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            sys.stdout.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     from wattune.boards.jetson import doctor
@@ -128,9 +141,7 @@ def build_parser() -> argparse.ArgumentParser:
     from wattune.running import run
     from wattune.workloads.finetune import command as finetune
 
-    parser = argparse.ArgumentParser(
-        prog="wattune", description="The GPU clock at which fine-tuning costs least energy."
-    )
+    parser = _Parser(prog="wattune", description="The GPU clock at which fine-tuning costs least energy.")
     parser.add_argument("--version", action="version", version=f"wattune {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -235,7 +246,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="also save the result where docs/ shows it (paper-protocol, window, studies, diverse)",
     )
     bench.add_argument(
-        "--seed", type=int, metavar="N", help="of diverse: judge the workloads that this seed draws instead"
+        "--seed",
+        type=whole_number,
+        metavar="N",
+        help="of diverse: judge the workloads that this seed draws instead",
     )
     bench.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
@@ -267,14 +281,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    args = _parse(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for letters that its encoding lacks
     try:
+        try:
+            args = _parse(argv)
+        except SystemExit:
+            sys.stdout.flush()  # the parser's own answers, --help and --version, are met below likewise
+            raise
         code = int(args.handler(args))
         sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
         return code
     except WattuneError as error:
         sys.stderr.write(f"wattune: {error}\n")
         return error.exit_code
+    except ModuleNotFoundError as error:
+        missing = lacking(error)
+        if missing is None:
+            raise
+        sys.stderr.write(f"wattune: {missing}\n")
+        return missing.exit_code
     except BrokenPipeError:
         # The reader of a pipe went away (`wattune ... | head`): nothing to say, and nothing more to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -23,15 +24,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlflow import MlflowClient
 
 from facts import write_facts
+from wattune.cli import main
 from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.core.governor import parse_governor
 from wattune.stages.card import main as write_card
+from wattune.stages.publish import main as publish_stage
 from wattune.tracking.publish import Standing, crown, publish, reading_order
+from wattune.tracking.receipts import read_lock
+from wattune.tracking.results import REGISTRATION
 from wattune.tracking.store import Server, repository_root, sqlite_file, tracking_uri
 
 pytestmark = pytest.mark.server
 
 SCHEMA = Path(__file__).parents[2] / "src/wattune/schemas/registration.schema.json"
+PARAMS = Path(__file__).parents[2] / "params.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +126,27 @@ def test_local_store_twice_moved_and_wiped(tmp_path: Path, monkeypatch: pytest.M
     assert (again["version"], again["aliases"], again["champion"]) == (1, first["aliases"], first["champion"])
     assert set(again["runs"].values()).isdisjoint(first["runs"].values())
     assert (moved / "mlflow.db").is_file()
+
+
+def test_publishing_again_says_that_nothing_is_new(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the record keeps the reason; what is new, or cannot be compared, is said as the first time."""
+    prepare(tmp_path, board="again")
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    caplog.set_level("INFO", logger="wattune")
+    record = tmp_path / REGISTRATION
+    said = []
+    for damage in (None, None, "{", None):
+        if damage is not None:
+            record.write_text(damage)
+        publish_stage(tmp_path)
+        said.append(caplog.messages[-1])
+    reason = "the gate said yes and there was no champion"
+    assert [("no run and no version is new" in text) for text in said] == [False, True, False, True]
+    assert all(text.endswith(reason) for text in said)
+    assert json.loads(record.read_text())["champion"]["reason"] == reason
 
 
 def test_a_killed_publisher_leaves_no_server(tmp_path: Path) -> None:
@@ -426,14 +453,69 @@ def test_server_down_leaves_the_files_and_says_how_to_go_on(tmp_path: Path) -> N
     assert snapshot(tmp_path) == before
 
 
-def test_a_store_that_is_no_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"junk\n", b"SQLite format 3\0 and then nothing of the kind"])
+@pytest.mark.parametrize(
+    "words", [["publish"], ["pull"], ["choose", "--governor", "models:/wattune-one-simulated@champion"]]
+)
+def test_a_store_that_is_no_database_is_refused_by_all_in_the_same_words(
+    words: list[str],
+    content: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     prepare(tmp_path)
-    (tmp_path / "mlflow.db").write_text("this is not a database")
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    db = tmp_path / "my store.db"
+    db.write_bytes(content)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{db}")
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == IntegrityError.exit_code
+    said = capsys.readouterr().err
+    assert f"{db} is no SQLite database" in said
+    assert f"`mv '{db}' '{db}.damaged'`) and type `wattune publish`" in said
+    assert said.count("\n") == 1
+    assert db.read_bytes() == content
+
+
+def test_a_server_that_does_not_start_leaves_its_log(tmp_path: Path) -> None:
+    """Here because the store is of another version of MLflow."""
+    prepare(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        connection.execute("create table alembic_version (version_num text)")
+        connection.execute("insert into alembic_version values ('of nobody')")
+        connection.commit()
     with pytest.raises(BoardError, match="did not start") as caught:
         publish(tmp_path, uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     log = Path(str(caught.value).split("Its whole log is ")[1].split(". ")[0])
     assert log.is_file()
-    assert (tmp_path / "mlflow.db").read_text() == "this is not a database"
+
+
+@pytest.mark.parametrize("where", [".", "conf"])
+def test_what_is_advised_for_a_damaged_lock_mends_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dvc repro` alone fails on the same file."""
+    root = tmp_path / "my clone"
+    (root / "conf").mkdir(parents=True)
+    lock = root / "dvc.lock"
+    lock.write_text("stages:\n  train: {cmd: python}\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "dvc.lock"],
+        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"],
+    ):
+        subprocess.run(["git", *words], cwd=root, check=True)  # fmt: skip
+    lock.write_text("junk: [\n")
+    monkeypatch.chdir(root / where)
+    with pytest.raises(InputError, match=r"dvc.lock is not YAML.*and then `dvc repro`") as caught:
+        read_lock(root)
+    restore, remove = re.findall("`(git checkout [^`]+|rm [^`]+)`", str(caught.value))
+    subprocess.run(restore, shell=True, check=True)
+    assert read_lock(root) == {"train": {"cmd": "python"}}
+    subprocess.run(remove, shell=True, check=True)
+    assert read_lock(root) == {}
 
 
 def test_files_of_two_runs_are_not_published(tmp_path: Path) -> None:

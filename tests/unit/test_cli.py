@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 
 import wattune
 from wattune.cli import _parse, main
+from wattune.commands.extras import EXTRAS
 from wattune.core.errors import InputError
 from wattune.core.features import FEATURES, check_feature
 from wattune.core.governor import FeatureRange, canonical_json, document_digest, governor_document
-from wattune.core.settings import MAXN
+from wattune.core.settings import MAXN, parse_setting
 from wattune.core.tree import Leaf, Split, Tree
 from wattune.workloads.catalogue import MODELS, catalogue_features
 
@@ -445,12 +447,15 @@ def test_what_features_can_be_is_within_the_bounds() -> None:
         check_feature(name, None)
 
 
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from wattune.cli import main; sys.exit(main(sys.argv[1:]))"
+BASE = (sys.executable, "-I", "-S", "-c", SCRIPT, str(REPOSITORY / "src"))
+"""The command line as the base install has it: the standard library only."""
+
+
 def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) -> None:
     """The base install is the standard library only; `wattune ... | head -0` is no error."""
-    source = str(Path(__file__).parents[2] / "src")
-    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); from wattune.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-I", "-S", "-c", script, source, "explain", "--model", "bert-base", "--task", "rte",
-               "--governor", str(governor)]  # fmt: skip
+    command = [*BASE, "explain", "--model", "bert-base", "--task", "rte", "--governor", str(governor)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "816 MHz" in done.stdout
     read, write = os.pipe()
@@ -458,6 +463,171 @@ def test_answers_without_site_packages_and_with_a_closed_pipe(governor: Path) ->
     piped = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in piped.stderr
+
+
+SWEEP = "board,workload,gpu_mhz,energy_j,time_s,setting\nb,w,{mhz},{j},20,\nb,w,600,100,30,\nb,v,300,1,1,\nb,v,600,2,1,\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "replay mhz.csv",
+        "replay j.csv",
+        "pareto --sweep mhz.csv",
+        "import sweep cpu.csv -o out.csv --keep cpu=max",
+        "import sweep cpu.csv -o out.csv --where cpu=500",
+        "import tegrastats t.log --interval-ms 1_000",
+        "choose --seq-len 1_0",
+        "choose --gpu-util 1_0",
+        "choose --model bert-base --task rte --batch-size 1_6",
+        "choose --features f.yaml",
+        "choose --features f.json",
+        "choose --model bert-base --maxn-time-s 1_0",
+        "replay good.csv --objective energy:max_slowdown_pct=1_0",
+        "pin 6_12",
+        "run --probe --steps 1_000 -- true",
+        "run --probe --probe-window 1_0 -- true",
+        "bench diverse --seed 1_0",
+    ],
+)
+def test_underscores_between_digits_are_no_number(
+    words: str, governor: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """5_00 is 500 in Python, and 5.00 or 5,00 in a table of somebody who slipped."""
+    monkeypatch.chdir(governor.parent)
+    for name, values in {"good": (300, 120), "mhz": ("3_00", 120), "j": (300, "1_20")}.items():
+        Path(f"{name}.csv").write_text(SWEEP.format(mhz=values[0], j=values[1]))
+    Path("cpu.csv").write_text(
+        "board,workload,gpu_mhz,energy_j,time_s,cpu\nb,w,300,1,1,5_00\nb,w,600,1,1,5_00\n"
+    )
+    Path("t.log").write_text("GR3D_FREQ 40%\n")
+    Path("f.yaml").write_text("layers: 1_2\n")
+    Path("f.json").write_text('{"layers": 1_2}')
+    try:
+        code = main([*words.split(), *(["--governor", str(governor)] if words.startswith("choose") else [])])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert re.search(r"\d_\d|cpu=500|complete JSON", said)
+    with pytest.raises(InputError):
+        parse_setting("6_12")  # of `run --mhz`
+
+
+READ_OTHERWISE = ("workloads/finetune/", "boards/virtual/emulator/")
+"""The fine-tuning's own arguments, and what is typed into the emulator."""
+
+
+def test_numbers_that_people_write_are_read_at_one_place() -> None:
+    """Wherever text that may be no number is read, it is not by Python's own rules."""
+    bare = re.compile(r"try:\n\s+(?:return|[\w\[\]]+ =) float\((?!getattr)|type=(?:float|int)\b")
+    found = [
+        name
+        for path in (REPOSITORY / "src/wattune").rglob("*.py")
+        if bare.search(path.read_text())
+        and not (name := path.relative_to(REPOSITORY / "src/wattune").as_posix()).startswith(READ_OTHERWISE)
+    ]
+    assert found == []
+
+
+def _encoded(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """A command whose terminal knows no letters but those of ASCII."""
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(REPOSITORY / "src")}
+    command = [sys.executable, "-m", "wattune.cli", *words]
+    return subprocess.run(command, env=env, capture_output=True, check=False)
+
+
+def test_letters_that_the_terminal_lacks_are_written_as_escapes(governor: Path, tmp_path: Path) -> None:
+    """Ours (°C), those of names in files, and those of the file names themselves; JSON stays JSON."""
+    log = tmp_path / "größe.log"
+    log.write_text("RAM 1/2MB (lfb 1x4MB) CPU [5%@729] GR3D_FREQ 40% cpu@48C VDD_GPU_SOC 3000mW/3000mW\n" * 3)
+    sweep = tmp_path / "s.csv"
+    sweep.write_text(
+        "board,workload,gpu_mhz,energy_j,time_s\nb,größe,300,2,2\nb,größe,600,3,1\n", encoding="utf-8"
+    )
+    nowhere = str(tmp_path / "größe.json")
+    for words, code in (
+        (["import", "tegrastats", str(log)], 0),
+        (["replay", str(sweep), "--policy", "probe"], 0),
+        (["pareto", "--sweep", str(sweep)], 0),
+        (["choose", "--governor", nowhere], 2),
+        (["pull", str(governor), "-o", nowhere], 0),
+    ):
+        done = _encoded(words)
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    done = _encoded(["replay", str(sweep), "--policy", "probe", "--json"])
+    assert json.loads(done.stdout)[0]["workload"] == "größe"
+    done = _encoded(["replay", str(tmp_path / "s.csv"), "--policy", "probe"])
+    assert b"gr\\xf6\\xdfe" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is absent")
+@pytest.mark.parametrize(
+    "words",
+    ["-h", "--version", "choose -h", "bench -h", "import sweep -h", "predict --model bert-base --task rte"],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(words: str, unbuffered: str) -> None:
+    """The parser's own answers, too."""
+    command = [sys.executable, "-m", "wattune.cli", *words.split()]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        3,
+        "wattune: The answer could not be written: No space left on device.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("publish", "pipeline"),
+        ("sweep bert-base-rte", "pipeline"),
+        ("validate", "pipeline"),
+        *((f"bench {name}", "pipeline") for name in ("policies", "probe", "paper-protocol", "window")),
+        *((f"bench {name}", "pipeline") for name in ("studies", "diverse")),
+        ("finetune bert-small sst2", "train"),
+        ("finetune bert-small sst2 --data made-up --random-weights", "train"),
+        ("fetch bert-small sst2", "train"),
+    ],
+)
+def test_the_base_install_names_the_extra_that_a_command_needs(
+    words: str, extra: str, tmp_path: Path
+) -> None:
+    """Before it asks for anything that only the extra could use: a model, data, a server."""
+    done = subprocess.run([*BASE, *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert f"pip install 'wattune[{extra}]'" in done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+
+
+IMPORTED_AS = {
+    "hydra-core": "hydra", "scikit-learn": "sklearn", "pyyaml": "yaml", "mlflow-skinny": "mlflow", "jetson-stats": "jtop",
+}  # fmt: skip
+
+
+def test_the_table_of_extras_is_that_of_pyproject() -> None:
+    """A package that an extra brings and the table lacks would end in a traceback again."""
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    expected: dict[str, str] = {}
+    for extra, packages in project["optional-dependencies"].items():
+        for name in (re.split(r"[<>=;\s]", package)[0] for package in packages):
+            if extra != "dev" and name != "ruamel.yaml.clib":  # which makes DVC faster, and nobody imports it
+                expected.setdefault(IMPORTED_AS.get(name, name), extra)
+    assert {module: extra for extra, modules in EXTRAS.items() for module in modules} == expected
+
+
+def test_a_module_that_no_extra_brings_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing in ("wattune.nowhere", "nobodys_package", "json.nowhere"):
+
+        def fail(_: object, missing: str = missing) -> int:
+            raise ModuleNotFoundError(name=missing)
+
+        monkeypatch.setattr("wattune.cli._publish", fail)
+        with pytest.raises(ModuleNotFoundError):
+            main(["publish"])
 
 
 def test_a_question_for_utilisation_is_answered_for_the_workload_and_not_by_the_median(

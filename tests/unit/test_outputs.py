@@ -14,6 +14,7 @@ import pytest
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.cli import main
 from wattune.core.errors import InputError
+from wattune.governing.bounds import Bounds, commands
 from wattune.io import check_output
 
 SOURCE = Path(__file__).parents[2] / "src/wattune"
@@ -140,6 +141,28 @@ def test_what_to_type_names_the_tree(tmp_path: Path) -> None:
         "--root",
         str(root),
     ]
+
+
+OTHERS_ROOMS = ("workloads/finetune", "boards/virtual/emulator")
+
+
+def test_a_command_to_type_quotes_its_paths(tmp_path: Path) -> None:
+    """So that a folder with a blank in its name is one word of it, and nobody writes as root where they did not mean to."""
+    node = tmp_path / "bo ard/sys/gpu"
+    node.mkdir(parents=True)
+    typed = commands(Sysfs(tmp_path / "bo ard"), "sys/gpu", Bounds(306_000_000, 1_300_500_000))
+    words = shlex.split(typed.replace(";", " ;"))
+    assert [words[n + 1] for n, word in enumerate(words) if word == "tee"] == [
+        str(node / "max_freq"),
+        str(node / "min_freq"),
+    ]
+    bare = re.compile(
+        r"""(?:\btee|\brm|\bmv|\bcd|\bmkdir -p|[^-]>|=')\s?'?\{(?!shlex|upper|lower|name|aside|control)\w+"""
+    )
+    for path in SOURCE.rglob("*.py"):
+        if not path.relative_to(SOURCE).as_posix().startswith(OTHERS_ROOMS):
+            hints = [line for line in path.read_text().splitlines() if "`" in line or "sudo" in line]
+            assert not [line for line in hints if bare.search(line)], path
 
 
 def test_no_hint_about_a_pin_forgets_the_tree() -> None:

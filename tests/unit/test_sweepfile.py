@@ -13,6 +13,7 @@ from wattune.boards.recorded import RecordedBoard
 from wattune.boards.sweepfile import Record, check_records, read_sweep, sweep_text, write_sweep
 from wattune.core.errors import InputError
 from wattune.core.settings import MAXN
+from wattune.profiling.importing.sweep import import_sweep
 
 HEADER = "board,workload,gpu_mhz,energy_j,time_s,setting,repeat,gpu_util_pct,layers,part,cpu_mhz,colour"
 GOOD = (
@@ -80,6 +81,87 @@ def test_without_a_repeat_column_equal_settings_are_averaged_and_said_so(tmp_pat
     assert "averaged" in warning
     assert "'a'" in warning
     assert "s.csv" in warning
+
+
+def foreign(separator: str, decimal: str) -> str:
+    """The good rows as a spreadsheet of another country writes them."""
+    lines = [
+        [f'"{field}"' if separator in field else field for field in line.split(",")]
+        for line in (HEADER, *GOOD)
+    ]
+    return "\n".join(separator.join(field.replace(".", decimal) for field in line) for line in lines) + "\n"
+
+
+@pytest.mark.parametrize("parts", [(3, 0), (2, 1), (1, 1, 1)])
+def test_every_file_whose_rows_were_averaged_is_named(parts: tuple[int, ...], tmp_path: Path) -> None:
+    """Each holds some of the rows of one setting, and the first all of the other."""
+    header = "board,workload,gpu_mhz,energy_j,time_s"
+    files = []
+    for number, rows in enumerate(parts):
+        lines = ["o,a,306,10,2"] * rows + (
+            ["o,a,612,9,1"] if number == 0 else ["o,other,306,1,1", "o,other,612,1,1"]
+        )
+        files.append(write(tmp_path / f"{number}.csv", *lines, header=header))
+    (warning, *_) = read_sweep(files).warnings
+    for file, rows in zip(files, parts, strict=True):
+        assert (str(file) in warning) == (rows > 0)
+    assert ("have no column" in warning) == (parts[1] > 0)
+    assert "(1 setting)" in warning
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
+def test_tables_of_other_countries_say_the_same(separator: str, decimal: str, tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain.csv", *GOOD)
+    other = tmp_path / "other.csv"
+    other.write_text(foreign(separator, decimal))
+    expected = sweep_text(read_sweep(plain).rows)
+    assert sweep_text(read_sweep(other).rows) == expected
+    import_sweep(other, tmp_path / "out.csv", where=["cpu_mhz=2201.6"])
+    import_sweep(plain, tmp_path / "same.csv", where=["cpu_mhz=2201.6"])
+    assert (tmp_path / "out.csv").read_text() == (tmp_path / "same.csv").read_text()
+
+
+def test_a_semicolon_table_may_have_commas_in_its_names(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("Takt, MHz;Energie, J;Zeit, s\n306;12,5;2\n612;10;1,5\n")
+    report = import_sweep(
+        source,
+        tmp_path / "out.csv",
+        maps=["gpu_mhz=Takt, MHz", "energy_j=Energie, J", "time_s=Zeit, s"],
+        sets=["board=b", "workload=w"],
+    )
+    assert [(row.setting, row.energy_j, row.time_s) for row in report.sweep.rows] == [
+        (306.0, 12.5, 2.0),
+        (612.0, 10.0, 1.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (("1,300", "12"), "gpu_mhz is '1,300'"),
+        (("306", "1,250"), "energy_j is '1,250'"),
+        (("1.300", "12,5"), "gpu_mhz is '1.300'"),
+        (("1.300,5", "12,5"), "gpu_mhz is '1.300,5'"),
+        (("1,300,500", "12,5"), "gpu_mhz is '1,300,500'"),
+    ],
+)
+def test_a_number_that_may_be_a_thousand_times_another_is_refused(
+    values: tuple[str, str], named: str, tmp_path: Path
+) -> None:
+    lines = [";".join(("b", "w", *values, "2")), "b;w;612;10;2"]
+    path = write(tmp_path / "s.csv", *lines, header="board;workload;gpu_mhz;energy_j;time_s")
+    with pytest.raises(InputError, match="line 2") as caught:
+        read_sweep(path)
+    assert named in str(caught.value)
+
+
+def test_numbers_of_a_comma_table_stay_as_they_are(tmp_path: Path) -> None:
+    """A text of its own with a comma is no number with decimals, nor a separator."""
+    header = "board,workload,gpu_mhz,energy_j,time_s,note;of,mine"
+    lines = ['b,w,306,10,2,"1,300",a;b', 'b,w,612,10,2,"12,5",a;b']
+    rows = read_sweep(write(tmp_path / "s.csv", *lines, header=header)).rows
+    assert [row.columns["note;of"] for row in rows] == ["1,300", "12,5"]
 
 
 def test_repeats_are_kept_apart(tmp_path: Path) -> None:
@@ -151,7 +233,11 @@ BAD_FILES = {
     "half a gzip": (gzip.compress(("\n".join([HEADER, *GOOD])).encode())[:-20], "damaged gzip"),
     "open quote": ((HEADER + '\n"orin,a,306,1,1').encode(), "not CSV"),
     "column twice": (b"board,board,workload\n", "twice"),
-    "another separator": (HEADER.replace(",", ";").encode() + b"\n1;2\n", "lacks the columns"),
+    "another separator": (HEADER.replace(",", "|").encode() + b"\n1|2\n", "lacks the columns"),
+    "a short line between semicolons": (
+        HEADER.replace(",", ";").encode() + b"\n1;2\n",
+        "texts with semicolons",
+    ),
     "one clock only": (f"{HEADER}\n{GOOD[0]}\n{GOOD[2]}\n".encode(), r"one clock only \(306 MHz\)"),
     "no pinned clock": (f"{HEADER}\n{GOOD[2]}\n".encode(), "no pinned clock"),
     "several slices": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +117,7 @@ def choose_board(sweep: Sweep, board_id: str) -> str:
         raise InputError(
             f"The sweep holds {len(boards)} boards: {names}.",
             "The pipeline takes one board at a time.",
-            f"Name it: `make repro EXPERIMENT=recorded BOARD='{boards[0]}'`.",
+            f"Name it: `make repro EXPERIMENT=recorded BOARD={shlex.quote(boards[0])}`.",
         )
     return boards[0]
 

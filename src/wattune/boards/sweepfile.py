@@ -11,16 +11,19 @@ import csv
 import gzip
 import io
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from wattune.boards.base import BoardInfo
 from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
 from wattune.core.measurement import Measurement
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 from wattune.core.stats import mean
 from wattune.io import are_same, clear_os_errors, is_file, kind_of, read_data, write_bytes
@@ -84,6 +87,11 @@ _ORDER = (
     *NUMBERS,
     *(name for name in TEXTS if name not in ("setting", "repeat")),
 )
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+"""What stands between fields, as spreadsheets of different countries write it."""
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_PERHAPS_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -281,15 +289,19 @@ def _text(path: Path) -> str:
 def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
     """The lines of a CSV, plain or gzip, as text.
 
+    Fields stand between commas, semicolons or tabs; between the latter two numbers may have a decimal comma, which is read as a point.
+
     Args:
         path: the file.
         required: columns that must be there.
 
     Raises:
         InputError: not readable, no text, no CSV, a column missing or named twice, a line with too many or
-            too few fields, or no rows.
+            too few fields, a number whose comma may mean decimals or thousands, or no rows.
     """
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    text = _text(path)
+    separator = _separator(text)
+    reader = _reader(text, separator)
     records: list[Record] = []
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -301,7 +313,7 @@ def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
             if len(fields) != len(header):
                 raise InputError(
                     f"{where}: {len(fields)} fields, but the header names {len(header)} columns.",
-                    "One field per column was expected; texts with commas need double quotes.",
+                    f"One field per column was expected; texts with {SEPARATORS[separator]}s need double quotes.",
                 )
             records.append(Record(dict(zip(header, (text.strip() for text in fields), strict=True)), where))
     except csv.Error as error:
@@ -310,7 +322,47 @@ def read_table(path: Path, required: Iterable[str] = ()) -> list[Record]:
         ) from error
     if not records:
         raise InputError(f"{path} has no rows.", _FORMAT, _IMPORT)
-    return records
+    return records if separator == "," else _with_points(records)
+
+
+def _reader(text: str, separator: str) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+
+
+def _separator(text: str) -> str:
+    """The first one that divides all lines alike; where none does, the one that the header has most of, for the messages."""
+    for separator in SEPARATORS:
+        try:
+            widths = {len(fields) for fields in _reader(text, separator) if any(map(str.strip, fields))}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and min(widths) > 1:
+            return separator
+    return max(SEPARATORS, key=text.partition("\n")[0].count)
+
+
+def _with_points(records: Sequence[Record]) -> list[Record]:
+    """Decimal commas as points. That a table has them is taken from a number that can be read in no other way.
+
+    Raises:
+        InputError: a number that may be a thousand times another.
+    """
+    texts = [text for record in records for text in record.columns.values()]
+    commas = any(_DECIMAL_COMMA.fullmatch(text) and not _PERHAPS_THOUSANDS.fullmatch(text) for text in texts)
+    read = []
+    for record in records:
+        columns = dict(record.columns)
+        for name, text in columns.items():
+            if _PERHAPS_THOUSANDS.fullmatch(text) and ("." in text) == commas:
+                raise InputError(
+                    f"{record.where}: {name} is '{text}', whose mark may stand before decimals or after thousands.",
+                    "Numbers that can be read in one way were expected.",
+                    "Write it with a decimal point, and no mark after thousands.",
+                )
+            if _DECIMAL_COMMA.fullmatch(text):
+                columns[name] = text.replace(",", ".")
+        read.append(Record(columns, record.where))
+    return read
 
 
 def _check_header(path: Path, header: list[str], required: Iterable[str]) -> None:
@@ -374,7 +426,7 @@ def _number(record: Record, column: str, *, above: float | None = None, least: f
     if not text:
         return None
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     good = math.isfinite(value) and (value >= least if above is None else value > above)
@@ -485,11 +537,13 @@ def _merge_repeats(rows: Sequence[SweepRow], warnings: list[str]) -> list[SweepR
     for row in rows:
         by_setting.setdefault(row.setting, []).append(row)
     merged: list[SweepRow] = []
-    averaged = 0
+    averaged: list[SweepRow] = []
+    settings = 0
     for setting in sort_settings(by_setting):
         here = by_setting[setting]
         if len(here) > 1 and not any("repeat" in row.columns for row in here):
-            averaged += 1
+            averaged += here
+            settings += 1
             merged.append(_average(here))
             continue
         seen: dict[int, SweepRow] = {}
@@ -504,10 +558,11 @@ def _merge_repeats(rows: Sequence[SweepRow], warnings: list[str]) -> list[SweepR
             seen[row.repeat] = row
         merged += sorted(here, key=lambda row: row.repeat)
     if averaged:
-        settings = "setting" if averaged == 1 else "settings"
+        files = list(dict.fromkeys(row.where.rpartition(", line")[0] for row in averaged))
+        named = " and ".join(filter(None, (", ".join(files[:-1]), files[-1])))
         warnings.append(
-            f"{rows[0].where.rsplit(', line', 1)[0]} has no column 'repeat': rows of '{rows[0].workload}' on "
-            f"'{rows[0].board}' that share a setting were averaged ({averaged} {settings})."
+            f"{named} {'has' if len(files) == 1 else 'have'} no column 'repeat': rows of '{rows[0].workload}' on "
+            f"'{rows[0].board}' that share a setting were averaged ({settings} setting{'s' if settings > 1 else ''})."
         )
     return merged
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from wattune.core.errors import InputError
 from wattune.core.features import is_number
+from wattune.core.numbers import decimal_number, whole_number
 from wattune.core.objectives import add_objective_argument
 
 DEFAULT_GOVERNOR = "models/governor.json"
@@ -28,13 +29,13 @@ def add_workload_arguments(parser: argparse.ArgumentParser, *, objective: bool =
     add_objective_argument(parser)
     parser.add_argument(
         "--maxn-time-s",
-        type=float,
+        type=decimal_number,
         metavar="T",
         help="what the work takes at MAXN, for limits in seconds and watts",
     )
     parser.add_argument(
         "--maxn-energy-j",
-        type=float,
+        type=decimal_number,
         metavar="E",
         help="its energy at MAXN, for limits in watts and a battery",
     )
@@ -59,9 +60,11 @@ def add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("full", "lora", "bitfit"),
         help="what is trained, for governors that ask for operation counts (default: full)",
     )
-    parser.add_argument("--seq-len", type=float, metavar="L", help="mean tokens per example before padding")
     parser.add_argument(
-        "--gpu-util", type=float, metavar="U", help="GPU utilisation at the reference clock, percent"
+        "--seq-len", type=decimal_number, metavar="L", help="mean tokens per example before padding"
+    )
+    parser.add_argument(
+        "--gpu-util", type=decimal_number, metavar="U", help="GPU utilisation at the reference clock, percent"
     )
     parser.add_argument(
         "--features",
@@ -230,7 +233,7 @@ def catalogue_workload(args: argparse.Namespace) -> Any:
 def count(text: str) -> int:
     """A whole number a training job can have: 1 to a million."""
     try:
-        value = int(text)
+        value = whole_number(text)
     except ValueError:
         value = 0
     if not 1 <= value <= 1_000_000:

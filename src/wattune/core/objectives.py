@@ -13,6 +13,7 @@ from typing import Any
 
 from wattune.core.curve import Point
 from wattune.core.errors import InputError
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import MAXN, Setting, setting_label, sort_settings
 
 BATTERY = "battery"
@@ -133,7 +134,7 @@ def parse_objective(text: str) -> Objective:
                 f"For example: {SYNTAX}.",
             )
         try:
-            limits[limit] = float(value)
+            limits[limit] = decimal_number(value)
         except ValueError:
             raise InputError(
                 f"{limit} is '{value[:40]}'.", "A number was expected.", f"For example: {SYNTAX}."

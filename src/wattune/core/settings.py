@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from wattune.core.errors import InputError
+from wattune.core.numbers import decimal_number
 
 MAXN: Literal["maxn"] = "maxn"
 
@@ -33,7 +34,7 @@ def parse_setting(text: str) -> Setting:
     if text.strip().lower() == MAXN:
         return MAXN
     try:
-        mhz = float(text)
+        mhz = decimal_number(text)
     except ValueError:
         mhz = math.nan
     if not (math.isfinite(mhz) and mhz > 0):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -233,10 +234,8 @@ def put_back(
 
 def commands(sysfs: Sysfs, node: str, saved: Bounds) -> str:
     """What to type to restore the bounds by hand (the clock was lowered or kept, so the upper one goes first)."""
-    folder = sysfs.path(node)
-    return (
-        f"echo {saved.max_hz} | sudo tee {folder}/max_freq; echo {saved.min_hz} | sudo tee {folder}/min_freq"
-    )
+    upper, lower = (shlex.quote(f"{sysfs.path(node)}/{name}") for name in ("max_freq", "min_freq"))
+    return f"echo {saved.max_hz} | sudo tee {upper}; echo {saved.min_hz} | sudo tee {lower}"
 
 
 def reason_of(error: OSError) -> str:

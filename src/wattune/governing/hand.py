@@ -20,6 +20,7 @@ from wattune.boards.jetson.findings import Findings, GpuNode
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.boards.jetson.sysfs import Sysfs
 from wattune.core.errors import BoardError, InputError, IntegrityError
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import hz_to_mhz, setting_label
 from wattune.governing import state
 from wattune.governing.bounds import Bounds, Outcome, commands, read_bounds, read_number, refusal
@@ -115,7 +116,7 @@ def run_pin(args: argparse.Namespace) -> int:
 
 def _mhz(text: str) -> float:
     try:
-        mhz = float(text)
+        mhz = decimal_number(text)
     except ValueError:
         mhz = 0.0
     if not 0 < mhz < 1e5:

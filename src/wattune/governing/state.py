@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import stat
 import sys
 import tempfile
@@ -333,7 +334,7 @@ def remove(path: Path) -> None:
         raise BoardError(
             f"The lease file {path} could not be removed: {reason_of(error)}.",
             "The clock has been dealt with; the file is no longer needed.",
-            f"Remove it by hand: `rm {path}`.",
+            f"Remove it by hand: `rm {shlex.quote(str(path))}`.",
         ) from error
 
 

@@ -14,6 +14,7 @@ from wattune.core.curve import EnergyCurve, Point
 from wattune.core.errors import InputError
 from wattune.core.features import COST_FEATURES, FEATURES, FeatureValue
 from wattune.core.measurement import PROVENANCES
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import MAXN, FrequencyTable, Setting, parse_setting, setting_label, sort_settings
 from wattune.core.stats import mean
 from wattune.core.workload import size_class
@@ -180,7 +181,7 @@ def _number(row: Mapping[str, str], column: str, line: int, *, least: float | No
     if not text:
         return None
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -9,6 +9,7 @@ from typing import Any
 
 from wattune.core.errors import InputError
 from wattune.core.features import FeatureValue
+from wattune.core.numbers import decimal_number
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
@@ -68,7 +69,7 @@ def _value(text: str) -> Any:
     if text in ("null", "~"):
         return None
     try:
-        return float(text)
+        return decimal_number(text)
     except ValueError:
         return text.strip("'\"")
 

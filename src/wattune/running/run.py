@@ -18,6 +18,7 @@ from wattune.boards.jetson.findings import Findings
 from wattune.boards.jetson.root import add_root_argument, sysfs_of
 from wattune.core.errors import BoardError, InputError, WattuneError
 from wattune.core.governor import Governor
+from wattune.core.numbers import decimal_number, whole_number
 from wattune.core.objectives import ENERGY, add_objective_argument, parse_objective
 from wattune.core.settings import MAXN, Setting, parse_setting
 from wattune.io import check_output, write_json
@@ -68,13 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--steps",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="steps of the whole run: the probe then takes 1 %% of them at most",
     )
     parser.add_argument(
         "--probe-window",
-        type=float,
+        type=decimal_number,
         default=WINDOW_S,
         metavar="S",
         help="seconds per clock (default: %(default)g)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from dataclasses import asdict
@@ -20,12 +21,21 @@ log = logging.getLogger(__name__)
 def main(root: Path | None = None) -> None:
     """Publish what lies under `root` (the repository around the current folder by default)."""
     root = root or repository_root()
+    before = _published(root / REGISTRATION)
     registration = publish(root, asdict(load_params(root / PARAMS)))
     write_json(root / REGISTRATION, registration)
-    log.info(
-        "%s",
-        f"{registration['model']} version {registration['version']}: {registration['champion']['reason']}",
-    )
+    said = registration["champion"]["reason"]
+    if registration == before:
+        said = f"no run and no version is new; what was said before stands: {said}"
+    log.info("%s", f"{registration['model']} version {registration['version']}: {said}")
+
+
+def _published(path: Path) -> object:
+    """What was published last, as far as it can be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 if __name__ == "__main__":

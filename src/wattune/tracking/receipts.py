@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +61,12 @@ def read_lock(root: Path) -> dict[str, Any]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         document = yaml.load(read_text(root / LOCK, "The lock file"), Loader=loader)  # noqa: S506  # both are safe
     except yaml.YAMLError as error:
-        raise InputError(f"{LOCK} is not YAML.", "DVC writes it.", "Run `dvc repro`.") from error
+        name = shlex.quote(os.path.relpath(root / LOCK))
+        raise InputError(
+            f"{LOCK} is not YAML.",
+            "It was expected as DVC wrote it, which cannot read this one either.",
+            f"Type `git checkout {name}`, or `rm {name}` and then `dvc repro`.",
+        ) from error
     stages = document.get("stages") if isinstance(document, dict) else None
     return stages if isinstance(stages, dict) else {}
 

@@ -13,8 +13,10 @@ import importlib
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from wattune.core.errors import BoardError, InputError
+from wattune.core.errors import BoardError, InputError, IntegrityError
 from wattune.io import clear_os_errors, is_file, kind_of
 
 HEALTH_TIMEOUT_S = 5.0
@@ -83,6 +85,7 @@ def sqlite_file(uri: str) -> Path | None:
 
     Raises:
         InputError: the URI is of neither kind.
+        IntegrityError: a file lies there that is no database.
     """
     if re.match(r"https?://", uri):
         return None
@@ -93,7 +96,26 @@ def sqlite_file(uri: str) -> Path | None:
             "sqlite:///<file> or the http(s) address of an MLflow server was expected.",
             "Correct or unset MLFLOW_TRACKING_URI.",
         )
-    return Path(match[1]).resolve()
+    db = Path(match[1]).resolve()
+    if is_file(db):
+        _check_database(db)
+    return db
+
+
+def _check_database(db: Path) -> None:
+    """Refuse a damaged store before MLflow meets it, in whose words nobody would know it again."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("select name from sqlite_master").fetchall()
+    except sqlite3.OperationalError:  # locked, or not to be opened: no matter of what is in it
+        return
+    except sqlite3.DatabaseError as error:
+        name, aside = shlex.quote(str(db)), shlex.quote(f"{db}.damaged")
+        raise IntegrityError(
+            f"{db} is no SQLite database ({error}).",
+            "The runs and models that were published were expected in it.",
+            f"Move it away (`mv {name} {aside}`) and type `wattune publish`, which makes it anew from the pipeline's files.",
+        ) from error
 
 
 def artifacts_folder(db: Path) -> Path:

@@ -14,6 +14,7 @@ import sys
 import urllib.request
 
 from wattune.core.errors import BoardError, WattuneError
+from wattune.core.numbers import whole_number
 from wattune.tracking.pages import POLICIES_VIEW, view_link
 from wattune.tracking.store import (
     LOCALHOST,
@@ -89,7 +90,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--host", default=LOCALHOST, help="address to listen on, 0.0.0.0 for all (default: %(default)s)"
     )
-    parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=whole_number, default=5000, help="port to listen on (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattune.core.errors import InputError
+from wattune.core.numbers import decimal_number
 from wattune.core.workload import Workload
 from wattune.io import file_sha256, read_data
 from wattune.validation import jobs
@@ -137,7 +138,7 @@ def _number(text: str, name: str, path: Path, line: int) -> float | None:
     if not text.strip():
         return None
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from wattune.boards.jetson import boards, reading
 from wattune.boards.jetson.findings import Findings
@@ -48,9 +49,8 @@ def why_no_clock(findings: Findings) -> tuple[str, str, str]:
             "`python3 -c 'import torch; torch.zeros(1).cuda()'`, then `wattune doctor` again."
         )
     elif is_emulated(findings.sysfs):
-        todo = (
-            f"This board is emulated: type `echo 'fault clear' > {findings.sysfs.root / 'emulator/control'}`."
-        )
+        control = shlex.quote(str(findings.sysfs.root / "emulator/control"))
+        todo = f"This board is emulated: type `echo 'fault clear' > {control}`."
     else:
         todo = "Reboot the board: a driver that hangs does not recover."
     return f"The GPU's clock cannot be seen or set: {why}.", "A devfreq node was expected.", todo

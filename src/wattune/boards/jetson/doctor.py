@@ -7,6 +7,7 @@ import errno
 import getpass
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -108,9 +109,10 @@ def _refusal(error: OSError, path: str) -> str:
     start = f"The GPU clock cannot be pinned: {path}"
     if error.errno == errno.EROFS:
         folder = path.rsplit("/", 1)[0]
+        mount = shlex.quote(f"{folder}:{folder}:rw")
         return (
             f"{start} lies on a read-only file system, as /sys does in an unprivileged container. A writable one was expected. "
-            f"Start the container with `--privileged`, or bind the node: `-v {folder}:{folder}:rw`; root inside is not enough."
+            f"Start the container with `--privileged`, or bind the node: `-v {mount}`; root inside is not enough."
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return (

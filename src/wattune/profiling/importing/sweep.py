@@ -13,6 +13,7 @@ from typing import Any
 
 from wattune.boards.sweepfile import REQUIRED, Record, Sweep, check_records, read_table, write_sweep
 from wattune.core.errors import InputError
+from wattune.core.numbers import decimal_number
 from wattune.core.settings import MAXN
 from wattune.io import check_output
 
@@ -177,7 +178,7 @@ def _same(text: str, wanted: str) -> bool:
     if text == wanted:
         return True
     try:
-        return float(text) == float(wanted)
+        return decimal_number(text) == decimal_number(wanted)
     except ValueError:
         return False
 
@@ -245,7 +246,7 @@ def _keep(
             if not look[column]:
                 continue
             try:
-                value = float(look[column])
+                value = decimal_number(look[column])
             except ValueError:
                 raise InputError(
                     f"{record.where}: {column} is '{look[column]}', and --keep {text} compares numbers.",

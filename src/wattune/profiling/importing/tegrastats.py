@@ -17,6 +17,7 @@ from typing import Any
 from wattune.boards.jetson.tegrastats import Log, Sample, count_other, find_gaps, parse_log, rail_sets
 from wattune.core.errors import InputError
 from wattune.core.measurement import Trace
+from wattune.core.numbers import decimal_number
 from wattune.io import check_output, read_data, write_text
 
 BRIDGED_S = 5.0
@@ -226,7 +227,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _interval(text: str) -> float:
     """Milliseconds, from 1 to an hour."""
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = 0.0
     if not 1 <= value <= 3.6e6:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import logging
@@ -40,6 +41,21 @@ def _out(text: str) -> None:
 
 def _columns(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _check_installed(*modules: str) -> None:
+    """Name what is not installed before model and data are asked for, which nothing could use.
+
+    Raises:
+        BoardError: a package is missing.
+    """
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise BoardError(
+            f"This needs {', '.join(modules)}; not installed: {', '.join(missing)}.",
+            "The extra `train` was expected.",
+            "Install it with `make setup EXTRAS=train` or `pip install 'wattune[train]'`.",
+        )
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +114,7 @@ def run_fetch(args: argparse.Namespace) -> int:
             "A data set's id on the Hub was expected.",
             "Leave --task-path out.",
         )
+    _check_installed("huggingface_hub", "datasets")
     data = "" if model_alone else path or GLUE
     hub.check_at_hand(spec.checkpoint, data, spec.fetch_words)
     found = [
@@ -215,6 +232,7 @@ def run_finetune(args: argparse.Namespace, meter: Meter) -> int:
             f"{args.steps} steps were asked for.",
             f"More than {SETTLE_STEPS} were expected: so many are run before anything is timed.",
         )
+    _check_installed("torch", "transformers", "accelerate", *(["datasets"] if spec.hub_data else []))
     hub.check_at_hand("" if spec.needs_no_checkpoint else spec.checkpoint, spec.hub_data, spec.fetch_words)
     from wattune.workloads.finetune.job import Job
 
