@@ -309,6 +309,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("wattune: interrupted.\n")
         return 130
+    except MemoryError:
+        sys.stderr.write(
+            "wattune: There is not enough memory. More was expected, or less to do: end what else uses it, raise the limit"
+            " (`ulimit -v`), or take less data or a smaller model, then type the same again.\n"
+        )
+        return 3
     except OSError as error:
         if not _has_working_directory():
             sys.stderr.write(

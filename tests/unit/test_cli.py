@@ -721,3 +721,14 @@ def test_words_that_nothing_takes_are_named(words: list[str], capsys: pytest.Cap
         main(words)
     assert ended.value.code == 2
     assert "unrecognized arguments: " in capsys.readouterr().err
+
+
+def test_memory_that_is_short_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def short(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("wattune.commands.predict.run_predict", short)
+    assert main(["predict", "--model", "bert-base", "--task", "sst2"]) == 3
+    assert capsys.readouterr().err.startswith("wattune: There is not enough memory.")
