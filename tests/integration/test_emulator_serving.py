@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -26,14 +27,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from wattune.boards.jetson.sysfs import Sysfs
 from wattune.boards.virtual.emulator import fuse, plain, serve, supervisor, volatile
+from wattune.boards.virtual.emulator.devfreq import Devfreq
 from wattune.boards.virtual.emulator.tree import File, Tree
 from wattune.core.errors import InputError, WattuneError
 from wattune.core.workload import Workload
+from wattune.governing.bounds import Bounds, read_bounds, write_bounds
 
 SRC = Path(__file__).parents[2] / "src"
 NODE = "sys/devices/gpu/devfreq/gpu"
 TABLE = (306, 612, 1300)
+CLOCKS = tuple(mhz * 1_000_000 for mhz in (306, 612, 1020, 1224))
 TEXTS = ("9\n", "1234567890\n", "-42\n")
 
 
@@ -933,6 +938,175 @@ def test_unmounted_under_us(any_mounted: Server) -> None:
     assert code == 3
     assert "somebody else unmounted it" in said
     assert gone(any_mounted.directory)
+
+
+class Shared:
+    """A mirror in our own process, with one file that both sides write and hooks into the poll.
+
+    Attributes:
+        text: what the board holds; `taken` what was stored, in order.
+        meanwhile: called once, while the next poll asks for the file's text.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.text, self.taken = "1\n", list[str]()
+        self.meanwhile: Callable[[], object] = lambda: None
+        tree = Tree()
+        tree.add("sys/one", File(self.read, self.store))
+        self.path = directory / "sys/one"
+        self.mirror = plain.Mirror(tree, directory, threading.RLock(), lambda *_: None)
+        self.mirror.poll()
+
+    def read(self) -> str:
+        hook, self.meanwhile = self.meanwhile, lambda: None
+        hook()
+        return self.text
+
+    def store(self, text: str) -> None:
+        word = text.split()[0]  # what follows may be left of a longer text
+        self.taken.append(word)
+        if word == "bad":
+            raise OSError(errno.EINVAL, "Invalid argument")
+        self.text = f"{min(int(word), 5)}\n"  # a bound that clamps
+
+    def write(self, text: str) -> None:
+        """As a client: into the file that is there, without emptying it."""
+        handle = os.open(self.path, os.O_WRONLY)
+        os.write(handle, f"{text}\n".encode())
+        os.close(handle)
+
+
+# What makes the poll write: nothing, a value taken as it is, one that is clamped, one that is refused, and the board itself.
+@pytest.mark.parametrize("before", [None, "3", "7", "bad", "board"])
+@pytest.mark.parametrize("moment", ["asked", "before the lease", "under the lease", "after"])
+@pytest.mark.parametrize("last", ["1", "2", "5"])
+def test_no_write_is_lost_whenever_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, moment: str, last: str
+) -> None:
+    shared = Shared(tmp_path)
+    client = threading.Thread(target=shared.write, args=(last,))
+    if before == "board":
+        shared.text = "5\n"
+    elif before is not None:
+        shared.write(before)
+    shut, replace = plain._shut, plain._replace_in_place
+
+    def late_shut(handle: int) -> bool:
+        if moment == "before the lease" and not client.ident:
+            client.start()
+            client.join()
+        return shut(handle)
+
+    def slow_replace(handle: int, content: bytes) -> None:
+        if moment == "under the lease" and not client.ident:
+            client.start()
+            client.join(0.02)  # it waits for us
+        replace(handle, content)
+
+    monkeypatch.setattr(plain, "_shut", late_shut)
+    monkeypatch.setattr(plain, "_replace_in_place", slow_replace)
+    if moment == "asked":
+        shared.meanwhile = lambda: (client.start(), client.join())
+    shared.mirror.poll()
+    if not client.ident:  # nothing was rewritten, or the write comes afterwards
+        client.start()
+    client.join()
+    assert shared.path.read_text().split()[0] == last
+    for _ in range(3):
+        shared.mirror.poll()
+    assert (shared.taken[-1], shared.text) == (last, f"{last}\n")
+    assert shared.path.read_text().rstrip() == last
+    taken = list(shared.taken)
+    shared.mirror.poll()
+    assert shared.taken == taken
+
+
+def test_a_write_of_what_the_file_says_is_one_too(tmp_path: Path) -> None:
+    """A kernel keeps what was asked for, which the text does not show: 7 is held at 5, then 5 is asked for."""
+    shared = Shared(tmp_path)
+    shared.write("7")
+    shared.mirror.poll()
+    assert shared.path.read_text() == "5\n"
+    shared.write("5")
+    shared.mirror.poll()
+    assert shared.taken == ["7", "5"]
+
+
+@pytest.mark.parametrize("leases", [True, False])
+def test_a_shared_file_stays_alive_while_somebody_keeps_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leases: bool
+) -> None:
+    """Also on a file system without leases, and what was written is still not overwritten once it was seen."""
+    shared = Shared(tmp_path)
+    if not leases:
+        monkeypatch.setattr(plain.fcntl, "F_SETLEASE", 10**6)
+    with shared.path.open("r+") as kept:
+        for text in ("2\n", "3\n"):
+            shared.text = text
+            for _ in range(plain.LEFT_POLLS + 1):
+                shared.mirror.poll()
+            kept.seek(0)
+            assert kept.read() == text
+        shared.text, shared.meanwhile = "5\n", lambda: shared.write("4")
+        for _ in range(plain.LEFT_POLLS + 2):
+            shared.mirror.poll()
+        assert (shared.text, shared.taken) == ("4\n", ["4"])
+
+
+def test_writes_to_two_files_are_taken_in_their_order(tmp_path: Path) -> None:
+    """Also where the first of them comes to a file just when it has been looked at."""
+    taken: list[str] = []
+    tree = Tree()
+    for name in ("a", "b"):
+        tree.add(f"sys/{name}", File(lambda: "0\n", taken.append))
+    mirror = plain.Mirror(tree, tmp_path, threading.RLock(), lambda *_: None)
+    mirror.poll()
+    changed = mirror._changed
+
+    def look(path: str, copy: plain._Copy) -> tuple[int, str] | None:
+        found = changed(path, copy)
+        if path == "sys/a" and not (tmp_path / "sys/b").read_text().startswith("2") and not taken:
+            for name, text in (("a", "1"), ("b", "2")):
+                (tmp_path / "sys" / name).write_text(text)
+                time.sleep(0.02)  # more than a tick of the file system's clock
+        return found
+
+    mirror._changed = look  # type: ignore[method-assign]
+    mirror.poll()
+    assert taken == ["1", "2"]
+
+
+@pytest.mark.long
+def test_a_client_in_a_hurry_has_its_last_word(tmp_path: Path) -> None:
+    """Pins and restores in quick succession beside the poller, as `wattune run` makes them."""
+    devfreq = Devfreq(CLOCKS, kernel="5.15", cap_hz=CLOCKS[-1])
+    tree = Tree()
+    tree.add("sys/min_freq", File(devfreq.read_min, devfreq.write_min))
+    tree.add("sys/slow", File(lambda: f"{time.sleep(0.01)}\n"))  # as a busy machine makes it
+    tree.add("sys/max_freq", File(devfreq.read_max, devfreq.write_max))
+    mirror = plain.Mirror(tree, tmp_path, threading.RLock(), lambda *_: None)
+    mirror.poll()
+    over = threading.Event()
+
+    def serve_it() -> None:
+        while not over.wait(mirror.period_s):
+            mirror.poll()
+
+    poller = threading.Thread(target=serve_it)
+    poller.start()
+    sysfs, found, rng = Sysfs(tmp_path), Bounds(CLOCKS[0], CLOCKS[-1]), random.Random(7)
+    try:
+        for _ in range(15):
+            for hz in rng.choices(CLOCKS, k=4):
+                for bounds in (Bounds(hz, hz), found):
+                    write_bounds(sysfs, "sys", bounds)
+                    assert read_bounds(sysfs, "sys") == bounds
+                    time.sleep(rng.random() * rng.choice((0, 0.003, 0.02)))
+            time.sleep(3 * mirror.period_s)
+            assert (read_bounds(sysfs, "sys"), devfreq.bounds_hz()) == (found, found)
+    finally:
+        over.set()
+        poller.join()
 
 
 def test_text_changes_in_place(tmp_path: Path) -> None:

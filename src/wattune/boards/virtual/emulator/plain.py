@@ -2,13 +2,19 @@
 
 Contents are updated in place, so that descriptors readers keep open go on showing the present. What somebody wrote into a
 file with a store is found at the next poll and handed to the store; where that refuses it, the file's content is put back.
+
+A file with a store has two writers, its clients and us, and no client's write may be lost. So ours happens only where the
+board's own text is another than the file's, with everybody else shut out, and not at all where the file is no longer what it
+was when its content was taken: then the next poll takes what is there now.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import posixpath
+import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -20,24 +26,30 @@ from wattune.boards.virtual.emulator.tree import Entry, File, Tree
 
 LIMITS = (
     "A plain directory cannot refuse a write (it is put back at the next poll), hang, or answer a read with EIO or ENODATA "
-    "(the file is absent meanwhile); a value written and read back within the polling interval is the one written."
+    "(the file is absent meanwhile); a value written and read back within the polling interval is the one written, and of several "
+    "written to one file within it only the last one counts."
 )
 RESET_BY_READING = "counters_reset"
 """Mirroring it would mean reading it at every poll, and reading it resets the GPU's counters: it is left out."""
 
 THOROUGH_EVERY = 10
 """Polls between two looks at the files nobody should have written."""
-EMPTY_POLLS = 3
-"""Polls for which an emptied file is left to whoever is about to write it."""
+LEFT_POLLS = 3
+"""Polls for which a file that is empty, or that somebody has open, is left to whoever is about to write it."""
+SCANS = 5
+"""Looks for further writes within one poll, where somebody writes without end."""
+SECOND_NS = 1_000_000_000
+
+Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class _Copy:
-    """What we last made of an entry: content (or the link's target), and the file's stamp after that."""
+    """An entry's file when we last looked at it or wrote it: content (or the link's target), and stamp, None where it was gone."""
 
     content: bytes
-    stamp: tuple[int, int, int] | None
-    empty_polls: int = 0
+    stamp: Stamp | None
+    left_polls: int = 0
 
 
 class Mirror:
@@ -82,16 +94,16 @@ class Mirror:
         if self._directory.stat().st_ino != self._inode:
             raise OSError(errno.ENOENT, "another folder stands in its place")
         entries = self._visible()
-        written = []
-        for path, copy in self._copies.items():
-            entry = entries.get(path)
-            if isinstance(entry, File) and (entry.write is not None or self._polls % THOROUGH_EVERY == 0):
-                found = self._changed(path, copy)
-                if found is not None:
-                    written.append((*found, path, entry))
+        written: list[tuple[int, str, str, File]] = []
+        # Until nothing more is found: one write might be seen, and the one before it, to a file already looked at, not.
+        for _ in range(SCANS):
+            found = self._written(entries)
+            if not found:
+                break
+            written += found
         # In the order in which they were written: where a bound is checked against the other one, it matters.
-        for _, text, path, entry in sorted(written, key=lambda w: w[0]):
-            self._store(path, entry, text)
+        for _, text, path, file in sorted(written, key=lambda w: w[0]):
+            self._store(path, file, text)
         if written:
             entries = self._visible()  # a store may have shown or hidden something
         for path in [path for path in self._copies if path not in entries]:
@@ -120,24 +132,34 @@ class Mirror:
         with self._lock:
             return {p: e for p, e in self._tree.walk() if posixpath.basename(p) != RESET_BY_READING}
 
+    def _written(self, entries: dict[str, Entry]) -> list[tuple[int, str, str, File]]:
+        """What was written since the last look: when, what, into which file."""
+        written = []
+        for path, copy in self._copies.items():
+            entry = entries.get(path)
+            if isinstance(entry, File) and (entry.write is not None or self._polls % THOROUGH_EVERY == 0):
+                changed = self._changed(path, copy)
+                if changed is not None:
+                    written.append((*changed, path, entry))
+        return written
+
     def _changed(self, path: str, copy: _Copy) -> tuple[int, str] | None:
         """When and what somebody wrote into a file, if anybody did."""
-        target = self._directory / path
         try:
-            stamp = _stamp(target.stat())
-            content = target.read_bytes()
+            handle = os.open(self._directory / path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:  # removed, or something else in its place: `_bring` makes it anew
             copy.stamp = None
             return None
-        if stamp == copy.stamp and content == copy.content:
+        try:
+            found = _look(handle)
+        finally:
+            os.close(handle)
+        if found is None or found == (copy.content, copy.stamp):
             return None
+        copy.content, copy.stamp = content, stamp = found
         if not content.strip():
-            # Emptied, not yet written. A file that stays empty was never written, which a device would not notice.
-            copy.empty_polls += 1
-            if copy.empty_polls > EMPTY_POLLS:
-                copy.empty_polls, copy.stamp = 0, None
-            return None
-        copy.empty_polls, copy.stamp = 0, None
+            return None  # emptied, not yet written; one that stays so was never written, which a device would not notice
+        copy.left_polls = 0
         return stamp[0], content.decode(errors="replace")
 
     def _store(self, path: str, entry: File, text: str) -> None:
@@ -164,30 +186,34 @@ class Mirror:
         except OSError:
             self._remove(path)
             return
-        settled = copy is not None and copy.stamp is not None and content == copy.content
-        if not settled and not (copy is not None and copy.empty_polls):
-            self._write(path, content, entry.mode)
+        if copy is None or copy.stamp is None or not _says(copy.content, content, entry):
+            self._write(path, content, entry, copy)
 
-    def _write(self, path: str, content: bytes, mode: int) -> None:
-        target = self._directory / path
+    def _write(self, path: str, content: bytes, entry: File, copy: _Copy | None) -> None:
+        target, shared = self._directory / path, entry.write is not None
         try:
-            handle = os.open(target, os.O_WRONLY | os.O_NOFOLLOW)
+            handle = os.open(target, (os.O_RDWR if shared else os.O_WRONLY) | os.O_NOFOLLOW)
         except OSError:
-            self._make(target, content, mode)
+            stamp = self._make(target, content, entry.mode)
         else:
             try:
+                if shared and copy is not None and not _may_rewrite(handle, copy):
+                    return
                 _replace_in_place(handle, content)
+                stamp = _backdate(handle) if shared else _stamp(os.fstat(handle))
             finally:
                 os.close(handle)
-        self._copies[path] = _Copy(content, _stamp(target.stat()))
+        self._copies[path] = _Copy(content, stamp)
 
-    def _make(self, target: Path, content: bytes, mode: int) -> None:
-        """A new file, complete from the moment it is there."""
+    def _make(self, target: Path, content: bytes, mode: int) -> Stamp:
+        """A new file, complete from the moment it is there; returns its stamp."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._directory / f"{supervisor.MARKER}.new"
         temporary.write_bytes(content)
         temporary.chmod(mode)
+        stamp = _stamp(temporary.stat())
         temporary.replace(target)
+        return stamp
 
     def _remove(self, path: str) -> None:
         if self._copies.pop(path, None) is None:
@@ -205,8 +231,57 @@ class Mirror:
             return self._tree.hidden(folder)
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+def _stamp(status: os.stat_result) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _look(handle: int) -> tuple[bytes, Stamp] | None:
+    """An open file's content and stamp; None where it is being written at this moment."""
+    stamp = _stamp(os.fstat(handle))
+    content = os.pread(handle, stamp[1] + 1, 0)
+    return (content, stamp) if _stamp(os.fstat(handle)) == stamp else None
+
+
+def _says(content: bytes, wanted: bytes, entry: File) -> bool:
+    """Whether a file says what it should; what a client wrote stays, whatever newlines it ended it with."""
+    return content == wanted or (entry.write is not None and content.rstrip() == wanted.rstrip())
+
+
+def _may_rewrite(handle: int, copy: _Copy) -> bool:
+    """Whether an open file that others write too may be rewritten; from then on until it is closed they are kept from opening it."""
+    in_use = not _shut(handle) or not copy.content.strip()
+    if in_use and copy.left_polls < LEFT_POLLS:
+        copy.left_polls += 1
+        return False
+    return _look(handle) == (copy.content, copy.stamp)
+
+
+def _shut(handle: int) -> bool:
+    """Make all others who open a file wait until we close it; False where somebody has it open already.
+
+    It is a lease (fcntl(2)). Where a file system has none, the moment between looking and writing stays open.
+    """
+    try:
+        # The holder of a lease is told who waits, by a signal that ends it: let it be one that is ignored unless asked for.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EBUSY)
+    return True
+
+
+def _backdate(handle: int) -> Stamp:
+    """Stamp a file that we wrote with a time past, and return that stamp: every write of others bears a later one.
+
+    Kernels before 6.13 take the time from a clock with ticks of up to 10 ms, in which others may write the same as we did.
+    """
+    status = os.fstat(handle)
+    past = (status.st_mtime_ns // SECOND_NS - 1) * SECOND_NS  # whole seconds: every file system keeps them
+    try:
+        os.utime(handle, ns=(past, past))
+    except OSError:  # somebody else's file, put in the place of ours
+        return _stamp(status)
+    return past, status.st_size, status.st_ino
 
 
 def _replace_in_place(handle: int, content: bytes) -> None:
