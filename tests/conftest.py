@@ -27,3 +27,22 @@ else:
 
 for folder in ("tests", "tests/integration"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+
+TAKES_LONG = {
+    *("test_meter_emulated", "test_lease_emulated", "test_clockd_emulated", "test_emulator_serving", "test_emulate_command"),
+    *("test_doctor", "test_params", "test_learning", "test_regret_governor", "test_choose_counted", "test_unusual_input"),
+    *("test_board_cases", "test_probe", "test_opcost", "test_config", "test_meter", "test_finetune_load", "test_whole_log"),
+    *("test_bench_window", "test_house", "test_finetune_models", "test_caution", "test_abstention"),
+    *("test_jetson_discovery", "test_tegrastats", "test_running", "test_bench_diverse", "test_bench_policies", "test_curvemodel"),
+    *("test_validation_sources", "test_reference"),
+}  # fmt: skip
+"""Files of which all is `long`: real time, processes, or many fits. `make test-fast` is for the seconds between two edits."""
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Mark the tests of those files."""
+    import pytest
+
+    for item in items:
+        if item.path.stem in TAKES_LONG:
+            item.add_marker(pytest.mark.long)
