@@ -1,7 +1,7 @@
 """Does the clock touch what a model learns? Whole runs at several settings, from one beginning, held against each other bit for bit.
 
 The paper (arXiv 2607.05933) fine-tunes at each of its clocks and finds the accuracy unchanged. Here the same seed, data, order and
-process are used at every setting, so that on a device that computes the same twice nothing at all may differ: no loss of any step, and
+software are used at every setting, so that on a device that computes the same twice nothing may differ: no loss of any step, and
 nothing that the validation split says afterwards. Energy is not measured in these runs.
 """
 
@@ -25,7 +25,7 @@ class TrainedRun:
     Attributes:
         setting: the clock it was trained at, or ``maxn``.
         steps: optimizer steps.
-        time_s: from the first step's beginning to the last one's end.
+        time_s: from the first step's beginning to the last one's end, with what was begun anew in smaller batches.
         losses: of every step: first, last, and digests of their bits.
         evaluation: ``accuracy`` (classes), ``pearson`` (values), ``loss`` and ``examples`` of the validation split; None where
             there is none.

@@ -21,7 +21,7 @@ from wattune.io import clear_os_errors, read_json, sha256_of, write_json
 from wattune.profiling.accuracy import TrainedRun, compare_runs, computes_with, load_of, train_at
 from wattune.profiling.jetson import JetsonBoard
 from wattune.stages._main import run
-from wattune.stages.profile import board_of, find_workload, settings_of, workload_of
+from wattune.stages.profile import board_of, find_workload, settings_of, workload_argument, workload_of
 
 log = logging.getLogger(__name__)
 
@@ -168,12 +168,8 @@ def _aside(path: Path, aside: Path) -> None:
 
 def main() -> None:
     """Run the stage for the workload named on the command line."""
-    if len(sys.argv) != 2:
-        raise InputError(
-            "One workload id was expected.",
-            hint="For example: python -m wattune.stages.accuracy bert-base-sst2",
-        )
-    config = load_params(only=sys.argv[1])
+    asked = workload_argument("accuracy")
+    config = load_params(only=asked)
     board = board_of(config)
     if not isinstance(board, JetsonBoard):
         raise InputError(
@@ -181,7 +177,7 @@ def main() -> None:
             "A board on which the fine-tuning process runs was expected.",
             "For example `make params EXPERIMENT=jetson`, with board.load.kind=finetune (docs/finetuning.md).",
         )
-    name, _ = find_workload(config, sys.argv[1])
+    name, _ = find_workload(config, asked)
     document = check_accuracy(config, name, board, RUNS / f"{name}.json", SUPERSEDED)
     level = logging.INFO if document["untouched"] else logging.WARNING
     log.log(level, "%s (%s): %s", name, document["provenance"], document["text"])

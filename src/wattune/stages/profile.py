@@ -280,20 +280,30 @@ def _mean_of(cell: Cell) -> Point:
     return Point(energy_j, mean(times) if len(times) == len(cell.repeats) else None)
 
 
-def main() -> None:
-    """Run the stage for the workload named on the command line."""
+def workload_argument(stage: str) -> str:
+    """The workload that a stage was started for.
+
+    Raises:
+        InputError: none was named, or more than one.
+    """
     if len(sys.argv) != 2:
         raise InputError(
             "One workload id was expected.",
-            hint="For example: python -m wattune.stages.profile bert-base-sst2",
+            hint=f"For example: python -m wattune.stages.{stage} bert-base-sst2",
         )
-    config = load_params(only=sys.argv[1])
+    return sys.argv[1]
+
+
+def main() -> None:
+    """Run the stage for the workload named on the command line."""
+    name = workload_argument("profile")
+    config = load_params(only=name)
     board = board_of(config)
     with terminal.Line() if isinstance(board, LiveBoard) else nullcontext() as line:
         progress = None
         if line is not None and terminal.draws(sys.stderr):
             progress = SweepProgress(line, len(settings_of(config, board)), board.info.provenance)
-        result = profile(config, sys.argv[1], PROFILES, SUPERSEDED, progress, board)
+        result = profile(config, name, PROFILES, SUPERSEDED, progress, board)
     log.info(
         "%d settings measured, %d there already.",
         len(result.measured),
